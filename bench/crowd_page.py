@@ -36,7 +36,7 @@ _CHAT = (
 
 
 async def _flood(house: BenchServer, seconds: float) -> int:
-    room = await house.house.crowd.room("flood")
+    room = await house.app.crowd.room("flood")
     chance = random.Random(room.gateway.admission.last_number)
     for _ in range(round(seconds * 10)):
         for _ in range(_A_SECOND // 10):

@@ -36,7 +36,7 @@ _BROWSER = {"Accept": "text/html", "Accept-Encoding": "gzip"}
 async def _write(house: BenchServer, turns: int) -> str:
     from coterie.characters import starter_characters
 
-    there = house.house
+    there = house.app
     bot = await there.character_importer.author(starter_characters.starter_character("maren"))
     chat = await there.story.begin(bot.id, Opening(title=f"{turns} turns", place=OpeningPlace(name="the lighthouse")))
     chance = random.Random(turns)
@@ -163,8 +163,8 @@ def _streamed(page: Page, house: BenchServer, chat: str, tokens: int) -> Streame
     def speak(words: int) -> tuple[float, float]:
         idle = at_rest()
         before, began = house.cpu(), time.perf_counter()
-        house.do(house.house.story.say(room, f"Go on, {words} words."))
-        house.do(house.house.story.replies.wait(room))
+        house.do(house.app.story.say(room, f"Go on, {words} words."))
+        house.do(house.app.story.replies.wait(room))
         idle *= time.perf_counter() - began
         return house.cpu() - before - idle, idle
 

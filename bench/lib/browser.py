@@ -52,12 +52,12 @@ class BenchServer:
         settings = Settings(models=ModelsSettings.model_validate(given))
         with open_store(self._home) as store:
             models = Models(settings.models, store=store, providers={"embedded": scripted_model()})
-            self.house = App(self._home, settings, store, models=models)
+            self.app = App(self._home, settings, store, models=models)
             config = uvicorn.Config(
-                create_web(self.house), log_config=None, lifespan="off", access_log=False, timeout_graceful_shutdown=1
+                create_web(self.app), log_config=None, lifespan="off", access_log=False, timeout_graceful_shutdown=1
             )
             self._server = uvicorn.Server(config)
-            async with self.house.running():
+            async with self.app.running():
                 self._up.set()
                 await self._server._serve([self._door])
         for task in asyncio.all_tasks() - {asyncio.current_task()}:

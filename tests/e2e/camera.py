@@ -53,8 +53,8 @@ def camera() -> Iterator[Camera]:
 
 @contextmanager
 def studio(script: Paced | None = None) -> Iterator[tuple[Site, Camera]]:
-    """A house of its own to take pictures of."""
+    """A server of its own for screenshots."""
     with tempfile.TemporaryDirectory() as folder, camera() as taking:
-        site = Site(Path(folder) / "house", script=script)
+        site = Site(Path(folder) / "home", script=script)
         yield site, taking
         site.close()

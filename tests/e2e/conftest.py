@@ -53,7 +53,7 @@ class LateClock(SystemClock):
 
 
 class Site:
-    """A house with its doors open, and what a test wants to do to it from outside."""
+    """A running server, and what a test does to it from outside."""
 
     def __init__(self, folder: Path, story: StorySettings | None = None, script: Paced | None = None) -> None:
         self.script = script or Paced()
@@ -76,20 +76,18 @@ class Site:
         with open_store(self._home, clock=self.clock) as store:
             player = ReplayProvider("embedded", default=self.script.answer, speed=1, sleep=self.script.sleep)
             models = Models(self._settings.models, store=store, providers={"embedded": player})
-            self.house = App(self._home, self._settings, store, clock=self.clock, models=models)
-            config = uvicorn.Config(
-                create_web(self.house), log_config=None, lifespan="off", timeout_graceful_shutdown=1
-            )
+            self.app = App(self._home, self._settings, store, clock=self.clock, models=models)
+            config = uvicorn.Config(create_web(self.app), log_config=None, lifespan="off", timeout_graceful_shutdown=1)
             self._server = uvicorn.Server(config)
             self._server.install_signal_handlers = lambda: None  # type: ignore[attr-defined]
-            async with self.house.running():
+            async with self.app.running():
                 self._up.set()
                 await self._server._serve([self._door])
         for task in asyncio.all_tasks() - {asyncio.current_task()}:
             task.cancel()
 
     def do(self, work: Coroutine[Any, Any, T]) -> T:
-        """Something that has to happen where the house lives."""
+        """Await a coroutine on the server's event loop."""
         return asyncio.run_coroutine_threadsafe(work, self._loop).result(60)
 
     def call(self, work: Callable[[], T]) -> T:
@@ -139,14 +137,14 @@ class Site:
                 NewEvent(room, AssistantTurn(reply=reply, text=f"Reply {number}."), bot, turn=reply),
             ]
         for at in range(0, len(drafts), 3_000):
-            self.do(self.house.store.append(drafts[at : at + 3_000]))
+            self.do(self.app.store.append(drafts[at : at + 3_000]))
 
     def rest(self) -> None:
         """Nobody speaks, and nothing is left in the script."""
         self.script.paused = False
         self.step(10_000)
-        self.do(self.house.story.replies.close())
-        self.do(self.house.draft.replies.close())
+        self.do(self.app.story.replies.close())
+        self.do(self.app.draft.replies.close())
         self.script.__init__()  # type: ignore[misc]
 
     def close(self) -> None:
@@ -163,22 +161,22 @@ class Site:
 
 @pytest.fixture(scope="module")
 def _site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
-    made = Site(tmp_path_factory.mktemp("site") / "house")
+    made = Site(tmp_path_factory.mktemp("site") / "home")
     yield made
     made.close()
 
 
 @pytest.fixture
 def site(_site: Site) -> Site:
-    """The module's house, with a script that nobody has written in yet. Chats of former tests are still there."""
+    """The module's server with an empty script; chats of earlier tests are still there."""
     _site.rest()
     return _site
 
 
 @pytest.fixture
 def new_site(tmp_path: Path) -> Iterator[Site]:
-    """A house that nobody has lived in."""
-    made = Site(tmp_path / "house")
+    """A server with an empty data folder."""
+    made = Site(tmp_path / "home")
     yield made
     made.close()
 
@@ -188,7 +186,7 @@ def start(tmp_path: Path) -> Iterator[Start]:
     servers: list[Server] = []
 
     def begin(module: str = "coterie") -> Server:
-        servers.append(Server(tmp_path / "house", module))
+        servers.append(Server(tmp_path / "home", module))
         return servers[-1]
 
     yield begin

@@ -59,7 +59,7 @@ def shoot(camera: Camera, site: Site, chat: str) -> None:
 def shoot_places(camera: Camera, site: Site, chat: str) -> None:
     """Every other page of the house, in a size and a theme or two."""
     bot = next(each["id"] for each in site.ask("GET", "/characters") if each["name"] == "Maren Oke")
-    memory = site.house.memory
+    memory = site.app.memory
     room = site.call(lambda: next(iter(memory.browse(owner=bot))).room)
     kept = [
         site.call(partial(memory.add, text, owner=bot, room=room, type=kind, about=people, significance=1 + at % 3))

@@ -24,7 +24,7 @@ def prepare(site: Site, script: DeskScript) -> str:
         """Send a mail."""
         return f"It is sent to {to}."
 
-    site.call(lambda: site.house.desk.add_tools([make_tool(dig), make_tool(send_mail, needs_confirmation=True)]))
+    site.call(lambda: site.app.desk.add_tools([make_tool(dig), make_tool(send_mail, needs_confirmation=True)]))
     site.ask("PUT", "/you", {"name": "Ana"})
     bot = site.ask("POST", "/characters/ready/maren")["id"]
     site.ask("POST", "/desk", {"character": bot, "title": "The accounts"})

@@ -34,7 +34,7 @@ def prepare(site: Site, script: DeskScript) -> str:
         """Send a mail."""
         return f"It is sent to {to}."
 
-    site.call(lambda: site.house.desk.add_tools([make_tool(dig), make_tool(send_mail, needs_confirmation=True)]))
+    site.call(lambda: site.app.desk.add_tools([make_tool(dig), make_tool(send_mail, needs_confirmation=True)]))
     go_away(site)
     train = site.begin("teodor", title="The night train", place={"name": "the dining car"})
     paper = Paper(site, TEXT, "keeping-the-light.md")
@@ -57,10 +57,10 @@ def prepare(site: Site, script: DeskScript) -> str:
             time.sleep(0.2)
     while not any(one["needs_yes"] for one in site.ask("GET", f"{desk}/processes")):
         time.sleep(0.2)
-    site.do(site.house.people.request_pairing("matrix", "@bo:example.org", "Bo", 60))
-    site.do(site.house.store.jobs.enqueue([NewJob("sending_a_copy", key="picture")]))
-    (job,) = site.do(site.house.store.jobs.lease(["sending_a_copy"], holder="picture"))
-    site.do(site.house.store.jobs.fail(job, "The disk is full.", fatal=True))
+    site.do(site.app.people.request_pairing("matrix", "@bo:example.org", "Bo", 60))
+    site.do(site.app.store.jobs.enqueue([NewJob("sending_a_copy", key="picture")]))
+    (job,) = site.do(site.app.store.jobs.lease(["sending_a_copy"], holder="picture"))
+    site.do(site.app.store.jobs.fail(job, "The disk is full.", fatal=True))
     return f"/characters/{bot}"
 
 

@@ -17,14 +17,14 @@ ROOT = Path(__file__).parents[2]
 
 
 class Server:
-    def __init__(self, house: Path, module: str = "coterie", settings: Mapping[str, str] | None = None) -> None:
-        self.house = house
-        self.logs = house.parent / "logs.txt"
+    def __init__(self, home: Path, module: str = "coterie", settings: Mapping[str, str] | None = None) -> None:
+        self.home = home
+        self.logs = home.parent / "logs.txt"
         with self.logs.open("w") as logs:
             self.process = subprocess.Popen(
                 [sys.executable, "-u", "-m", module, "serve", "--port", "0"],
                 cwd=ROOT,
-                env={**environ(house), **(settings or {})},
+                env={**environ(home), **(settings or {})},
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.PIPE,
                 stderr=logs,
@@ -63,14 +63,14 @@ class Server:
         self.process.stdout.close()
 
 
-def environ(house: Path) -> dict[str, str]:
+def environ(home: Path) -> dict[str, str]:
     ours = {name: value for name, value in os.environ.items() if not name.startswith("COTERIE_")}
-    return {**ours, "COTERIE_HOME": str(house)}
+    return {**ours, "COTERIE_HOME": str(home)}
 
 
-def coterie(house: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
+def coterie(home: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, "-m", "coterie", *arguments]
-    return subprocess.run(command, env=environ(house), capture_output=True, text=True, timeout=120)
+    return subprocess.run(command, env=environ(home), capture_output=True, text=True, timeout=120)
 
 
 Start = Callable[..., Server]

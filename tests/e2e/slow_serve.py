@@ -19,8 +19,8 @@ from coterie.surfaces.web import server
 _create = server.create_web
 
 
-def _with_a_slow_page(house: Any, password: SecretStr | None = None, keyed: tuple[str, ...] = ()) -> FastAPI:
-    web = _create(house, password, keyed)
+def _with_a_slow_page(services: Any, password: SecretStr | None = None, keyed: tuple[str, ...] = ()) -> FastAPI:
+    web = _create(services, password, keyed)
 
     @web.get("/slow")
     async def slow() -> dict[str, bool]:

@@ -97,11 +97,11 @@ def test_s20_stop_keeps_what_was_said_and_offers_another(site: Site, page: Page,
     [
         (401, "KeyRejected", "The provider refused the key.", "Retry"),
         (429, "RateLimited", "The provider asks to slow down.", "Retry"),
-        (500, "ServerFault", "The provider has trouble of its own.", "Retry"),
+        (500, "ServerFault", "The provider failed.", "Retry"),
         (None, "Unreachable", "Connection lost, partial reply saved.", "Regenerate"),
     ],
 )
-def test_s20_each_trouble_has_its_banner(
+def test_s20_each_error_has_its_banner(
     site: Site, page: Page, chat: str, status: int | None, kind: str, title: str, button: str
 ) -> None:
     what = "The model has trouble." if status else "The connection to the model failed."
@@ -291,7 +291,7 @@ def test_work_in_the_background_that_failed_is_told(site: Site, page: Page, chat
     from coterie.eventstore.jobs import JobDied
 
     died = JobDied(job=1, job_kind="story_remember", key="k", attempts=5, error="<b>It broke.</b>")
-    site.do(site.house.store.append([NewEvent("instance", died)]))
+    site.do(site.app.store.append([NewEvent("instance", died)]))
     expect(page.locator("#toasts")).to_contain_text("Something in the background failed for good")
 
 

@@ -180,7 +180,7 @@ def test_c19_history_comes_as_one_scrolls_up(site: Site, attic: Page) -> None:
     async def many() -> None:
         from coterie.modes.crowd import ChatAuthor, ChatPost
 
-        room = await site.house.crowd.room("attic")
+        room = await site.app.crowd.room("attic")
         for number in range(300):
             author = ChatAuthor(name=f"guest{number % 50}", kind="human")
             await room.gateway.post(ChatPost(id=f"h{number}", room="attic", author=author, text=f"earlier {number}."))

@@ -18,7 +18,7 @@ from tests.e2e.test_hostile import HOSTILE
 @pytest.fixture(scope="module")
 def _site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
     script = DeskScript()
-    made = Site(tmp_path_factory.mktemp("site") / "house", script=script)
+    made = Site(tmp_path_factory.mktemp("site") / "home", script=script)
 
     async def dig() -> str:
         """Dig for a long time."""
@@ -29,7 +29,7 @@ def _site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
         """Send a mail."""
         return f"It is sent to {to}."
 
-    made.call(lambda: made.house.desk.add_tools([make_tool(dig), make_tool(send_mail, needs_confirmation=True)]))
+    made.call(lambda: made.app.desk.add_tools([make_tool(dig), make_tool(send_mail, needs_confirmation=True)]))
     made.ask("PUT", "/you", {"name": "Ana"})
     made.ask("POST", "/characters/ready/maren")
     yield made

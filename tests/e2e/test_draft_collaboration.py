@@ -115,7 +115,7 @@ def test_f9_after_a_restart_typed_text_is_merged_or_refused_with_the_difference(
     # The server drops the live document, as a restart does, and the document changes while the page is offline.
     page.context.set_offline(True)
     put_at_end_of(page, "The boats", " Or never.")
-    site.do(site.house.draft.close())
+    site.do(site.app.draft.close())
     moved = paper.text().replace("# The lamp", "# The lamp at sea")
     base = site.ask("GET", paper.address)["base"]
     site.ask("PUT", paper.address, {"text": moved, "base": base})
@@ -125,7 +125,7 @@ def test_f9_after_a_restart_typed_text_is_merged_or_refused_with_the_difference(
     assert "winter. Or never." in same_text(paper, page)
     page.context.set_offline(True)
     put_at_end_of(page, "The boats", " Sometimes.")
-    site.do(site.house.draft.close())
+    site.do(site.app.draft.close())
     base = site.ask("GET", paper.address)["base"]
     site.ask("PUT", paper.address, {"text": paper.text().replace("Or never.", "Always"), "base": base})
     page.context.set_offline(False)

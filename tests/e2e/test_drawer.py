@@ -26,7 +26,7 @@ def line(page: Page, field: str) -> Locator:
 
 def edits(site: Site, chat: str) -> list[dict[str, Any]]:
     room = f"room:{chat.removeprefix('/chats/')}"
-    events = site.do(site.house.store.read(room, kinds=["manual_edit"], limit=50))
+    events = site.do(site.app.store.read(room, kinds=["manual_edit"], limit=50))
     return [event.payload.model_dump() for event in events]
 
 

@@ -109,7 +109,7 @@ def test_a_character_leads_to_its_stories_drafts_and_memories(page: Page, site: 
     assert serious(page) == []
     page.get_by_role("tab", name="Memory").click()
     assert serious(page) == []
-    writer = next(bot["id"] for bot in bots if site.house.draft.thread_queries.of_character(bot["id"]))
+    writer = next(bot["id"] for bot in bots if site.app.draft.thread_queries.of_character(bot["id"]))
     page.goto(f"/characters/{writer}")
     page.get_by_role("tab", name="Together").click()
     page.get_by_role("region", name="Drafts").get_by_role("link", name="About it").click()

@@ -21,7 +21,7 @@ PASSWORD = "the sea keeps no diary"
 @pytest.fixture
 def site(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Site]:
     told = SecretStr(PasswordHasher(time_cost=1, memory_cost=8, parallelism=1).hash(PASSWORD))
-    monkeypatch.setattr(conftest, "create_web", lambda house: server.create_web(house, told))
+    monkeypatch.setattr(conftest, "create_web", lambda services: server.create_web(services, told))
     made = Site(tmp_path / "house")
     yield made
     made.close()

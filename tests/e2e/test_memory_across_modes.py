@@ -100,13 +100,13 @@ def whisper(site: Site, chat: str, maren: str, text: str) -> None:
 
 def remembered(site: Site, maren: str, text: str, *, there: bool = True) -> None:
     """Remembering is a job that follows the reply."""
-    while (text in [memory.text for memory in site.call(lambda: list(site.house.memory.browse(owner=maren)))]) != there:
+    while (text in [memory.text for memory in site.call(lambda: list(site.app.memory.browse(owner=maren)))]) != there:
         time.sleep(0.05)
 
 
 def in_the_bulletin(site: Site, text: str) -> None:
     """It is written now and then; here at once, if that was not done a moment ago."""
-    desk = site.house.desk
+    desk = site.app.desk
     while not any(
         text in told for told in site.call(lambda: [desk.bulletins.text(one) for one in desk.queries.chats()])
     ):
@@ -188,7 +188,7 @@ def test_m2_what_a_person_makes_private_is_not_known_in_the_crowd_any_more(
 ) -> None:
     tell(page, chat, "The ring lies behind the white stone.")
     remembered(site, maren, "The ring lies behind the white stone.")
-    (kept,) = [one for one in site.call(lambda: list(site.house.memory.browse(owner=maren))) if "ring" in one.text]
+    (kept,) = [one for one in site.call(lambda: list(site.app.memory.browse(owner=maren))) if "ring" in one.text]
     site.ask("PATCH", f"/memories/{kept.id}", {"private": True})
     assert UNKNOWN in in_the_crowd(site, page, "ring")
     assert "the white one" in at_the_desk(page, "ring")

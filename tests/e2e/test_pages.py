@@ -65,7 +65,7 @@ def test_s29_a_key_is_named_and_never_shown(page: Page, site: Site, begun: str) 
     key.fill("sk-plain-key-0123456789")
     page.locator("#models").get_by_role("button", name="Save").click()
     expect(page.locator("#models .field-error")).to_contain_text("does not belong in the configuration file")
-    assert "sk-plain" not in (site.house._home.config.read_text() if site.house._home.config.exists() else "")
+    assert "sk-plain" not in (site.app._home.config.read_text() if site.app._home.config.exists() else "")
 
 
 def test_a_model_is_tried_live(page: Page, site: Site, begun: str) -> None:
@@ -89,14 +89,14 @@ def test_providers_and_tasks_are_kept_on_the_page_and_count_at_once(page: Page, 
     form.get_by_label("Address").fill("http://127.0.0.1:9/v1")
     form.get_by_role("button", name="Add").click()
     expect(page.locator(".item-list li", has_text="http://127.0.0.1:9/v1")).to_be_visible()
-    assert site.house.models.catalogue.spec("mine").base_url == "http://127.0.0.1:9/v1"
+    assert site.app.models.catalogue.spec("mine").base_url == "http://127.0.0.1:9/v1"
     page.get_by_text("Add a task").click()
     form = page.locator("form[data-new='models.tasks']")
     form.get_by_label("Kind of work").fill("research")
     form.get_by_label("Asked in this order").fill("mine/small, embedded/script")
     form.get_by_role("button", name="Add").click()
     expect(page.locator("[data-role-models=research]")).to_contain_text("mine/small")
-    assert site.house.models.settings.tasks["research"] == ("mine/small", "embedded/script")
+    assert site.app.models.settings.tasks["research"] == ("mine/small", "embedded/script")
     check(page)
     page.get_by_role("button", name="Test the model for research").click()
     expect(page.locator("[data-role-models=research] .test-result")).not_to_be_empty()
@@ -107,7 +107,7 @@ def test_providers_and_tasks_are_kept_on_the_page_and_count_at_once(page: Page, 
     page.locator(".item-list li", has_text="http://127.0.0.1:9/v1").locator("summary").click()
     page.get_by_role("button", name="Remove mine").click()
     expect(page.locator(".item-list li", has_text="http://127.0.0.1:9/v1")).to_have_count(0)
-    assert "mine" not in site.house.models.settings.providers
+    assert "mine" not in site.app.models.settings.providers
 
 
 def test_s28_a_backup_is_taken_from_the_page(page: Page, site: Site, begun: str) -> None:
@@ -132,11 +132,11 @@ def remembered(site: Site, begun: str) -> str:
     ]
 
     def add() -> None:
-        made = site.house.memory.add_many(
+        made = site.app.memory.add_many(
             [NewMemory(text, bot, room, type=kind, significance=weight, about=("you",), witnesses=("you", bot),
                        happened=datetime(2024, 10, 1 + at, tzinfo=UTC)) for at, (text, kind, weight) in enumerate(told)]
         )  # fmt: skip
-        site.house.memory.link(made[0].id, "related_to", made[1].id)
+        site.app.memory.link(made[0].id, "related_to", made[1].id)
 
     site.call(add)
     return bot
@@ -217,7 +217,7 @@ def test_a_background_failure_is_told_anywhere_and_tried_again_in_the_workshop(
     page: Page, site: Site, begun: str
 ) -> None:
     async def die() -> None:
-        jobs = site.house.store.jobs
+        jobs = site.app.store.jobs
         await jobs.enqueue([NewJob("sample", key="sample", payload={})])
         (job,) = await jobs.lease(["sample"], holder="test")
         await jobs.fail(job, "<b>It</b> broke.", fatal=True)
@@ -225,7 +225,7 @@ def test_a_background_failure_is_told_anywhere_and_tried_again_in_the_workshop(
     site.do(die())
     page.goto("/characters")
     expect(page.locator("#toasts")).to_contain_text("<b>It</b> broke.")
-    expect(page.locator('.rail-link[href="/ops"]')).to_have_attribute("data-trouble", "1")
+    expect(page.locator('.rail-link[href="/ops"]')).to_have_attribute("data-failures", "1")
     page.locator("#toasts").get_by_role("button", name="Look").click()
     expect(page).to_have_url("/ops")
     check(page)
@@ -267,7 +267,7 @@ def test_hostile_words_are_never_live_in_a_browser(page: Page, site: Site, begun
     told = {"name": f"Eve {HOSTILE[0]}\u202e", "persona": ALL, "kickoff": ALL, "backstory": ALL, "traits": HOSTILE[:3]}
     bot = site.ask("POST", "/characters", told)["id"]
     site.ask("PUT", f"/characters/{bot}", {**told, "persona": "Other."})
-    site.call(lambda: site.house.memory.add_many([NewMemory(ALL, bot, f"memory:{bot}", about=(HOSTILE[2],))]))
+    site.call(lambda: site.app.memory.add_many([NewMemory(ALL, bot, f"memory:{bot}", about=(HOSTILE[2],))]))
     site.say(begun, f"walnuts {ALL}", ALL)
     for path in ["/characters", f"/characters/{bot}", f"/characters/{bot}/edit",
                  f"/characters/{bot}/kickoff", f"/memory?owner={bot}",

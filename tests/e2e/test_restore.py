@@ -27,22 +27,22 @@ def lived_in(start: Start) -> tuple[Server, str]:
     return server, backup
 
 
-def kept_in(house: Path) -> list[Path]:
-    return [path for path in house.glob("*.before-restore-*") if not path.name.endswith(("-wal", "-shm"))]
+def kept_in(home: Path) -> list[Path]:
+    return [path for path in home.glob("*.before-restore-*") if not path.name.endswith(("-wal", "-shm"))]
 
 
 def refuses_what_is_damaged(server: Server) -> None:
     """And goes on as it was."""
     before = server.client.get("/health").headers["coterie-run"]
     damaged: str = server.client.post("/backups").json()["file"]
-    (server.house / "backups" / damaged).write_bytes(b"no database")
+    (server.home / "backups" / damaged).write_bytes(b"no database")
     answer = server.client.post(f"/backups/{damaged}/restore")
     assert answer.status_code == 422
     assert "is not sound" in answer.json()["error"]
     assert server.client.post("/backups/..%2Fcoterie.db/restore").status_code == 404
     assert server.client.get("/health").headers["coterie-run"] == before
     assert len(names(server)) == 2
-    assert kept_in(server.house) == []
+    assert kept_in(server.home) == []
 
 
 def test_s28_a_backup_is_put_back_from_the_page_and_a_damaged_one_is_not(start: Start, browser: Browser) -> None:
@@ -62,7 +62,7 @@ def test_s28_a_backup_is_put_back_from_the_page_and_a_damaged_one_is_not(start: 
     page.get_by_role("button", name=f"Put back {backup} …").click()
     question.get_by_role("button", name="Restore").click()
     expect(page.get_by_text(f"{backup} was restored.")).to_be_in_viewport()
-    (kept,) = kept_in(server.house)
+    (kept,) = kept_in(server.home)
     expect(page.get_by_text(f"The previous database is kept as {kept}.")).to_be_visible()
     check(page)
     context.close()
@@ -70,11 +70,11 @@ def test_s28_a_backup_is_put_back_from_the_page_and_a_damaged_one_is_not(start: 
     assert names(server) == ["Maren Oke"]
     assert server.process.poll() is None
     assert server.stop(signal.SIGTERM) == 0
-    assert coterie(server.house, "verify").returncode == 0
+    assert coterie(server.home, "verify").returncode == 0
 
 
 def test_s28_a_stop_that_comes_with_it_is_a_stop(start: Start) -> None:
     server, backup = lived_in(start)
     assert server.client.post(f"/backups/{backup}/restore").status_code == 202
     assert server.stop(signal.SIGTERM) in (0, -signal.SIGTERM)
-    assert coterie(server.house, "verify").returncode == 0
+    assert coterie(server.home, "verify").returncode == 0

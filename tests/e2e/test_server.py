@@ -17,10 +17,10 @@ def test_it_comes_up_answers_and_stops_with_0(start: Start) -> None:
     page = server.client.get("/about")
     assert "Coterie" in page.text
     assert page.headers["x-content-type-options"] == "nosniff"
-    assert (server.house / "config.toml").exists()
-    looked = coterie(server.house, "events", "--json")
+    assert (server.home / "config.toml").exists()
+    looked = coterie(server.home, "events", "--json")
     assert [json.loads(line)["kind"] for line in looked.stdout.splitlines()] == ["started"]
-    second = coterie(server.house, "serve", "--port", "0")
+    second = coterie(server.home, "serve", "--port", "0")
     assert second.returncode == 4
     assert f"Another Coterie (process {server.process.pid})" in second.stderr
     assert server.client.get("/health").status_code == 200
@@ -30,8 +30,8 @@ def test_it_comes_up_answers_and_stops_with_0(start: Start) -> None:
         ("coterie.app", "started"),
         ("coterie.app", "stopping"),
     ]
-    assert not (server.house / "coterie.db-wal").exists(), "the store was not closed"
-    assert coterie(server.house, "verify").returncode == 0
+    assert not (server.home / "coterie.db-wal").exists(), "the store was not closed"
+    assert coterie(server.home, "verify").returncode == 0
 
 
 def test_an_open_request_finishes_before_the_end_and_the_next_start_goes_on(start: Start) -> None:
@@ -43,4 +43,4 @@ def test_an_open_request_finishes_before_the_end_and_the_next_start_goes_on(star
             assert server.line() == "slow page asked for\n"
             assert server.stop(number) == 0
             assert answer.result(60).json() == {"finished": True}
-    assert coterie(server.house, "verify").returncode == 0
+    assert coterie(server.home, "verify").returncode == 0

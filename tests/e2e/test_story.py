@@ -21,11 +21,11 @@ SHORT_REPLIES = {
 }
 
 
-class Playhouse(Server):
+class StoryServer(Server):
     """`coterie serve` in a fresh folder, with short replies."""
 
-    def __init__(self, house: Path) -> None:
-        super().__init__(house, settings=SHORT_REPLIES)
+    def __init__(self, home: Path) -> None:
+        super().__init__(home, settings=SHORT_REPLIES)
 
     def get(self, path: str) -> Any:
         answer = self.client.get(path)
@@ -40,7 +40,7 @@ class Playhouse(Server):
     def verify(self, step: str) -> None:
         """`coterie verify` while the server runs; in this process, since starting another takes seconds each time."""
         with pytest.MonkeyPatch.context() as patch, pytest.raises(SystemExit) as ended:
-            patch.setenv("COTERIE_HOME", str(self.house))
+            patch.setenv("COTERIE_HOME", str(self.home))
             main(["verify"])
         assert ended.value.code == 0, f"not clean after {step}"
 
@@ -49,73 +49,73 @@ class Playhouse(Server):
 
 
 @pytest.fixture
-def house(tmp_path: Path) -> Iterator[Playhouse]:
-    made = Playhouse(tmp_path / "house")
+def server(tmp_path: Path) -> Iterator[StoryServer]:
+    made = StoryServer(tmp_path / "home")
     yield made
     made.close()
 
 
 @pytest.mark.timeout(480)
-def test_a_story_from_author_to_reset(house: Playhouse) -> None:
-    house.client.put("/you", json={"name": "Ana"})
-    bot = house.post("/characters", {"name": "Mara", "persona": "Mara keeps a lighthouse and says little.",
+def test_a_story_from_author_to_reset(server: StoryServer) -> None:
+    server.client.put("/you", json={"name": "Ana"})
+    bot = server.post("/characters", {"name": "Mara", "persona": "Mara keeps a lighthouse and says little.",
                                "kickoff": "Mara lights the lamp as rain begins."})  # fmt: skip
-    house.verify("author")
+    server.verify("author")
 
-    proposal = house.get(f"/characters/{bot['id']}/kickoff")
-    begun = house.post(f"/characters/{bot['id']}/kickoff", proposal["opening"])
+    proposal = server.get(f"/characters/{bot['id']}/kickoff")
+    begun = server.post(f"/characters/{bot['id']}/kickoff", proposal["opening"])
     chat = f"/chats/{begun['id']}"
-    assert len(house.texts(chat)) == 1
-    house.verify("kickoff")
+    assert len(server.texts(chat)) == 1
+    server.verify("kickoff")
 
     replies = []
     for number in range(10):
-        told = house.post(f"{chat}/turns?wait=true", {"text": f'*waves* "Number {number}."', "key": str(number)})
+        told = server.post(f"{chat}/turns?wait=true", {"text": f'*waves* "Number {number}."', "key": str(number)})
         assert told["text"].strip(), told
         assert told["why"] in ("", "length"), told
         replies.append(told)
-    assert len(house.texts(chat)) == 21
-    house.verify("ten turns")
+    assert len(server.texts(chat)) == 21
+    server.verify("ten turns")
 
-    scene = house.get(chat)["scene"]
-    assert house.post(f"{chat}/scene/close")["scene"] != scene
-    house.verify("scene close")
+    scene = server.get(chat)["scene"]
+    assert server.post(f"{chat}/scene/close")["scene"] != scene
+    server.verify("scene close")
 
-    impact = house.get(f"{chat}/rewind/{replies[4]['reply']}")
+    impact = server.get(f"{chat}/rewind/{replies[4]['reply']}")
     assert impact["turns"] == 10
-    before = house.texts(chat)
-    house.post(f"{chat}/rewind", {"turn": replies[4]["reply"]})
-    assert house.texts(chat) == before[:11]
-    house.verify("rewind")
+    before = server.texts(chat)
+    server.post(f"{chat}/rewind", {"turn": replies[4]["reply"]})
+    assert server.texts(chat) == before[:11]
+    server.verify("rewind")
 
-    again = house.post(f"{chat}/regenerate?wait=true")
+    again = server.post(f"{chat}/regenerate?wait=true")
     assert again["turn"] == replies[4]["turn"]
-    assert len(house.get(f"{chat}/alternatives")) == 2
-    house.verify("regenerate")
+    assert len(server.get(f"{chat}/alternatives")) == 2
+    server.verify("regenerate")
 
-    fork = f"/chats/{house.post(f'{chat}/fork', {'turn': replies[2]['reply']})['id']}"
-    assert house.texts(fork) == before[:7]
-    house.verify("fork")
+    fork = f"/chats/{server.post(f'{chat}/fork', {'turn': replies[2]['reply']})['id']}"
+    assert server.texts(fork) == before[:7]
+    server.verify("fork")
 
-    drawer = house.get(f"{fork}/drawer")
+    drawer = server.get(f"{fork}/drawer")
     assert {(edge["of"], edge["toward"]) for edge in drawer["edges"]} == {("you", bot["id"]), (bot["id"], "you")}
-    second = coterie(house.house, "chat", "Mara")
+    second = coterie(server.home, "chat", "Mara")
     assert second.returncode == 4
     assert "server that runs" in second.stderr
-    assert "Mara" in coterie(house.house, "cast", "list").stdout
+    assert "Mara" in coterie(server.home, "cast", "list").stdout
 
-    house.post(f"/characters/{bot['id']}/reset", {"confirm": "Mara"})
-    assert house.get("/chats") == []
-    house.verify("reset")
+    server.post(f"/characters/{bot['id']}/reset", {"confirm": "Mara"})
+    assert server.get("/chats") == []
+    server.verify("reset")
 
-    again = house.post(f"/characters/{bot['id']}/kickoff", {})
-    with house.client.stream("GET", f"/chats/{again['id']}/events") as stream:
+    again = server.post(f"/characters/{bot['id']}/kickoff", {})
+    with server.client.stream("GET", f"/chats/{again['id']}/events") as stream:
         heard = stream.iter_lines()
         assert "event: snapshot" in (next(heard), next(heard))
-        house.process.send_signal(signal.SIGTERM)
+        server.process.send_signal(signal.SIGTERM)
         for _ in heard:
             pass  # the stream ends in order, whoever listens
-    assert house.process.wait(60) == 0
-    assert coterie(house.house, "verify").stdout.startswith("Clean:")
-    told_log = [json.loads(line) for line in house.logs.read_text().splitlines()]
+    assert server.process.wait(60) == 0
+    assert coterie(server.home, "verify").stdout.startswith("Clean:")
+    told_log = [json.loads(line) for line in server.logs.read_text().splitlines()]
     assert not [line for line in told_log if line.get("level") == "error"], told_log

@@ -133,7 +133,7 @@ def test_s19_three_tabs_interleaved_show_the_same(browser: Browser, site: Site, 
         if number % 20 == 19 or number == OPERATIONS - 1:
             crowd.show_all()
             site.step(1000)
-            site.do(site.house.story.replies.wait(f"room:{chat.removeprefix('/chats/')}"))
+            site.do(site.app.story.replies.wait(f"room:{chat.removeprefix('/chats/')}"))
             slowest = max(slowest, converge(site, chat, tabs))
             print(f"{number + 1} operations, slowest convergence {slowest:.2f} s", flush=True)
     ids = [turn for turn, _, _ in view(tabs[0])]

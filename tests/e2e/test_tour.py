@@ -45,10 +45,10 @@ PATIENCE_MS = 240_000
 
 @pytest.fixture
 def served(tmp_path: Path) -> Iterator[Server]:
-    house = tmp_path / "house"
-    house.mkdir()
-    (house / "config.toml").write_text(SHORT)
-    server = Server(house, "coterie")
+    home = tmp_path / "home"
+    home.mkdir()
+    (home / "config.toml").write_text(SHORT)
+    server = Server(home, "coterie")
     yield server
     server.close()
 

@@ -99,7 +99,7 @@ async def test_p7_from_the_settings_to_a_sealed_talk_that_goes_on_after_a_restar
     logs = [json.loads(line) for line in served.logs.read_text().splitlines()]
     assert [line for line in logs if line["level"] not in ("info", "warning") or line["logger"] == "httpx"] == []
 
-    again = Server(served.house, "coterie")
+    again = Server(served.home, "coterie")
     try:
         opening, reply = await replies(again, chat)
         while reply not in (shown := await ana.shown(room, bot)):
@@ -108,4 +108,4 @@ async def test_p7_from_the_settings_to_a_sealed_talk_that_goes_on_after_a_restar
         assert again.stop(signal.SIGTERM) == 0
     finally:
         again.close()
-    assert coterie(served.house, "verify").returncode == 0
+    assert coterie(served.home, "verify").returncode == 0

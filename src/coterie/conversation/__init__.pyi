@@ -21,3 +21,4 @@ from .turns import State as State
 from .turns import Turn as Turn
 from .turns import TurnQueries as TurnQueries
 from .turns import TurnsProjection as TurnsProjection
+from .turns import turn_begun_by as turn_begun_by

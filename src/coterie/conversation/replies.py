@@ -72,7 +72,6 @@ class Replies:
         if not start_events:
             recorded.set_result(None)
             return
-        await asyncio.sleep(0)  # lets the task call the model
 
         def on_recorded(writing: asyncio.Task[list[AnyEvent]]) -> None:
             if writing.cancelled() or writing.exception() is not None:
@@ -81,6 +80,8 @@ class Replies:
             else:
                 recorded.set_result(None)
 
+        # Started after the reply's task, so that the model is called first. Nothing is awaited in between: a caller
+        # that is cancelled there would leave the reply waiting for a record that is never written.
         writing = asyncio.create_task(self._store.append(start_events))
         writing.add_done_callback(on_recorded)
         await asyncio.shield(writing)  # the reply goes on even if the caller is cancelled

@@ -21,7 +21,7 @@ from coterie.conversation.events import (
     UserTurn,
     UserTurnEdit,
 )
-from coterie.eventstore import ChangedKeys, Event, Projection, Rows, Store, on
+from coterie.eventstore import AnyEvent, ChangedKeys, Event, Projection, Rows, Store, on
 
 State = Literal["open", "done", "truncated"]
 
@@ -59,6 +59,35 @@ class Turn:
     def heard_by(self, entity: str) -> bool:
         was_present = not self.present or entity in self.present
         return entity == self.speaker or (was_present and (not self.to or entity in self.to))
+
+
+def turn_begun_by(event: AnyEvent) -> Turn | None:
+    """The turn that an event begins, as the projection stores it; None for an event that begins no turn."""
+    match event.payload:
+        case UserTurn() as it:
+            turn_id, speaker, text, segments, answers = it.turn, it.author, it.text, it.segments, None
+        case AssistantTurnStarted() as it:
+            turn_id, speaker, text, segments, answers = it.reply, it.speaker, "", (), it.answers
+        case _:
+            return None
+    by_person = isinstance(it, UserTurn)
+    return Turn(
+        id=turn_id,
+        room=event.stream,
+        seq=event.seq,
+        speaker=speaker,
+        text=text,
+        segments=segments,
+        state="done" if by_person else "open",
+        why="",
+        answers=answers,
+        model="",
+        at=event.ts,
+        by_person=by_person,
+        to=it.to,
+        present=it.present,
+        sent=it.sent,
+    )
 
 
 class TurnsProjection(Projection):

@@ -1,4 +1,4 @@
-"""The API of a real house on a scripted model."""
+"""The API of a real instance on a scripted model."""
 
 from __future__ import annotations
 
@@ -50,8 +50,8 @@ class Paced(ScriptedModel):
 
 @dataclass
 class Web:
-    app: FastAPI
-    house: App
+    asgi: FastAPI
+    app: App
     client: httpx.AsyncClient
     script: Paced
     home: Paths
@@ -78,9 +78,7 @@ class Web:
         return said
 
     async def settle(self) -> None:
-        worker = Worker(
-            self.house.store.jobs, self.house.story.handlers(), clock=SystemClock(), bus=self.house.store.bus
-        )
+        worker = Worker(self.app.store.jobs, self.app.story.handlers(), clock=SystemClock(), bus=self.app.store.bus)
         while await worker.drain():
             pass
 
@@ -89,26 +87,26 @@ class Web:
         return [turn["text"] for turn in page["turns"]]
 
     def verify(self) -> None:
-        store = self.house.store
+        store = self.app.store
         with store.reader.connections.snapshot() as rows:
             assert store.hashes() == {view.name: replayed_hash(view, rows) for view in store.projections}
 
 
 @pytest.fixture
 async def web(tmp_path: Path) -> AsyncIterator[Web]:
-    home = Paths.locate({"COTERIE_HOME": str(tmp_path / "house")})
+    home = Paths.locate({"COTERIE_HOME": str(tmp_path / "home")})
     roles = {"narrative": ("embedded/script",), "classifier": ("embedded/script",)}
     settings = Settings(models=ModelsSettings(roles=roles))
     script = Paced()
     with open_store(home) as store:
         player = ReplayProvider("embedded", default=script.answer, speed=1, sleep=script.sleep)
         models = Models(settings.models, store=store, providers={"embedded": player})
-        house = App(home, settings, store, models=models)
-        app = create_web(house)
-        transport = httpx.ASGITransport(app)
+        app = App(home, settings, store, models=models)
+        asgi = create_web(app)
+        transport = httpx.ASGITransport(asgi)
         async with httpx.AsyncClient(transport=transport, base_url="http://127.0.0.1:8000") as client:
-            made = Web(app, house, client, script, home)
+            made = Web(asgi, app, client, script, home)
             yield made
-        await house.story.replies.close()
+        await app.story.replies.close()
         made.verify()
         await models.close()

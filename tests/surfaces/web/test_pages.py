@@ -1,4 +1,4 @@
-"""Every page beside the chat, as HTML from a real house: what is on it, and that hostile words stay words."""
+"""Every page beside the chat, as HTML from a real instance: what is on it, and that hostile text is escaped."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ async def author(web: Web, **fields: object) -> str:
 
 
 async def lived_in(web: Web, words: str) -> dict[str, str]:
-    """A house in which everything anybody can write says `words`."""
+    """An instance in which every text that can be written is `words`."""
     told = dict.fromkeys(("name", "persona", "backstory", "initial_relationship", "kickoff"), words)
     await web.client.put("/you", json={"name": words, "pronouns": words, "persona": words})
     bot = await author(web, **told, traits=[words], voice_samples=[words])
@@ -75,15 +75,15 @@ async def lived_in(web: Web, words: str) -> dict[str, str]:
     web.script.replies = [words]
     web.script.shapes["StateUpdate"] = words
     said = await web.say(f"/chats/{chat}", f"walnuts {words}")
-    house = web.house
-    house.memory.add_many(
+    app = web.app
+    app.memory.add_many(
         [NewMemory(f"walnuts {words}", bot, f"room:{chat}", speaker=words, about=(words, "you"), witnesses=("you", bot),
                    happened=datetime(2024, 5, 1, tzinfo=UTC))]
     )  # fmt: skip
-    await house.store.jobs.enqueue([NewJob(words[:60], key="k", payload={"room": words})])
-    (job,) = await house.store.jobs.lease([words[:60]], holder="test")
-    await house.store.jobs.fail(job, words, fatal=True)
-    memory = house.memory.page(owner=bot)[0]
+    await app.store.jobs.enqueue([NewJob(words[:60], key="k", payload={"room": words})])
+    (job,) = await app.store.jobs.lease([words[:60]], holder="test")
+    await app.store.jobs.fail(job, words, fatal=True)
+    memory = app.memory.page(owner=bot)[0]
     return {"bot": bot, "chat": chat, "reply": said["reply"], "memory": memory.id, "room": memory.room}
 
 
@@ -163,15 +163,15 @@ async def test_s28_backups_are_taken_and_listed(web: Web) -> None:
     assert [one["file"] for one in await web.get("/backups")] == [made["file"]]
     await web.client.put("/you", json={"name": "Ana"})
     assert made["file"] in await html(web, "/settings")
-    assert [event.kind for event in await web.house.store.read("instance")][-1] == "backup_taken"
+    assert [event.kind for event in await web.app.store.read("instance")][-1] == "backup_taken"
 
 
 async def test_s28_who_does_not_start_anew_says_how_to_put_one_back(web: Web) -> None:
     made = await web.post("/backups", status=201)
     answer = await web.client.post(f"/backups/{made['file']}/restore")
     assert answer.status_code == 409
-    assert f"coterie restore {web.house.backups.folder / made['file']}" in answer.json()["fix"]
-    assert web.house.backups.restore_requested is None
+    assert f"coterie restore {web.app.backups.folder / made['file']}" in answer.json()["fix"]
+    assert web.app.backups.restore_requested is None
 
 
 async def test_s29_a_key_is_never_on_the_settings_page(web: Web, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -184,7 +184,7 @@ async def test_s29_a_key_is_never_on_the_settings_page(web: Web, monkeypatch: py
 
 async def test_m7_a_page_of_memories_leads_to_the_next(web: Web) -> None:
     bot = await author(web)
-    web.house.memory.add_many([NewMemory(f"Number {n} was red.", bot, f"memory:{bot}") for n in range(50)])
+    web.app.memory.add_many([NewMemory(f"Number {n} was red.", bot, f"memory:{bot}") for n in range(50)])
     first = await html(web, f"/memory?owner={bot}")
     assert first.count('role="listitem"') == 40
     more = re.search(r'hx-get="(/memory\?[^"]+)"', first)

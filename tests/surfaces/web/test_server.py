@@ -27,8 +27,8 @@ from coterie.surfaces.web.server import create_web
 from tests.surfaces.web.conftest import Web
 
 
-class FakeHouse:
-    """A house whose state the test decides; nobody lives in it."""
+class FakeServices:
+    """Services whose state the test decides."""
 
     store: Store
     characters: Characters
@@ -49,7 +49,7 @@ class FakeHouse:
 
     def __init__(self) -> None:
         self.well = True
-        self.trouble: CoterieError | None = None
+        self.error: CoterieError | None = None
 
     def healthy(self) -> bool:
         return self.well
@@ -58,19 +58,19 @@ class FakeHouse:
         return b"coterie_events_total 3.0\n"
 
     def summary(self) -> list[tuple[str, str]]:
-        if self.trouble is not None:
-            raise self.trouble
+        if self.error is not None:
+            raise self.error
         return [("Version", "0"), ("Kept in", "/<script>alert(1)</script>")]
 
 
 @pytest.fixture
-def house() -> FakeHouse:
-    return FakeHouse()
+def services() -> FakeServices:
+    return FakeServices()
 
 
 @pytest.fixture
-async def client(house: FakeHouse) -> AsyncIterator[httpx.AsyncClient]:
-    transport = httpx.ASGITransport(create_web(house))
+async def client(services: FakeServices) -> AsyncIterator[httpx.AsyncClient]:
+    transport = httpx.ASGITransport(create_web(services))
     async with httpx.AsyncClient(transport=transport, base_url="http://127.0.0.1") as client:
         yield client
 
@@ -80,8 +80,8 @@ async def test_health_says_ok(client: httpx.AsyncClient) -> None:
     assert (answer.status_code, answer.json()) == (200, {"status": "ok"})
 
 
-async def test_health_turns_503_when_the_house_is_unwell(client: httpx.AsyncClient, house: FakeHouse) -> None:
-    house.well = False
+async def test_health_turns_503_when_the_server_is_unhealthy(client: httpx.AsyncClient, services: FakeServices) -> None:
+    services.well = False
     answer = await client.get("/health")
     assert (answer.status_code, answer.json()) == (503, {"status": "failing"})
     assert (await client.head("/health")).status_code == 503
@@ -120,21 +120,21 @@ async def test_every_answer_has_the_security_headers(client: httpx.AsyncClient, 
     assert headers["referrer-policy"] == "same-origin"
 
 
-async def test_an_error_of_ours_is_told_with_what_to_do(client: httpx.AsyncClient, house: FakeHouse) -> None:
-    house.trouble = ConfigError("It is wrong.", "Put it right.")
+async def test_an_error_of_ours_is_told_with_what_to_do(client: httpx.AsyncClient, services: FakeServices) -> None:
+    services.error = ConfigError("It is wrong.", "Put it right.")
     answer = await client.get("/about")
     assert (answer.status_code, answer.json()) == (400, {"error": "It is wrong.", "fix": "Put it right."})
     assert answer.headers["x-content-type-options"] == "nosniff"
 
 
-async def test_trouble_with_the_disk_is_not_the_callers_fault(client: httpx.AsyncClient, house: FakeHouse) -> None:
-    house.trouble = DiskFull("No room.", "Make some.")
+async def test_a_full_disk_is_a_server_error(client: httpx.AsyncClient, services: FakeServices) -> None:
+    services.error = DiskFull("No room.", "Make some.")
     assert (await client.get("/about")).status_code == 503
 
 
-async def test_s29_an_error_holds_no_secret(client: httpx.AsyncClient, house: FakeHouse) -> None:
+async def test_s29_an_error_holds_no_secret(client: httpx.AsyncClient, services: FakeServices) -> None:
     redact.register("web-hidden-5")
-    house.trouble = ConfigError("web-hidden-5 is wrong.", "Change web-hidden-5.")
+    services.error = ConfigError("web-hidden-5 is wrong.", "Change web-hidden-5.")
     assert "web-hidden-5" not in (await client.get("/about")).text
 
 
@@ -149,7 +149,7 @@ async def test_who_still_waits_when_the_server_stops_is_told_so(web: Web) -> Non
     web.script.paused = True
     waiting = asyncio.create_task(ask_raw(web, f"{chat}/turns?wait=true", {"text": "Hello?"}))
     async with asyncio.timeout(20):
-        while not web.house.story.replies.is_running(f"room:{chat.removeprefix('/chats/')}"):
+        while not web.app.story.replies.is_running(f"room:{chat.removeprefix('/chats/')}"):
             await asyncio.sleep(0.01)
         waiting.cancel()  # as uvicorn does once its patience is over
         status, body = await waiting
@@ -177,5 +177,5 @@ async def ask_raw(web: Web, path: str, told: object) -> tuple[int, bytes]:
     async def send(message: Any) -> None:
         sent.append(message)
 
-    await web.app(scope, receive, send)
+    await web.asgi(scope, receive, send)
     return sent[0]["status"], b"".join(one.get("body", b"") for one in sent[1:])

@@ -44,7 +44,7 @@ from coterie.surfaces.web.settings.pages import router as settings_pages
 from coterie.surfaces.web.settings.routes import join_pages, owner_router, people_router, writers_router
 from coterie.surfaces.web.settings.routes import router as settings_router
 from coterie.surfaces.web.shared.assets import router as assets_router
-from coterie.surfaces.web.shared.dependencies import House
+from coterie.surfaces.web.shared.dependencies import Services
 from coterie.surfaces.web.shared.errors import ShutdownMiddleware, add_error_handlers
 from coterie.surfaces.web.shared.live_updates import router as live_router
 from coterie.surfaces.web.shared.login import LoginMiddleware, Sessions, login_routes
@@ -172,7 +172,7 @@ _API = (
 )
 
 
-def create_web(house: House, password: SecretStr | None = None, keyed: tuple[str, ...] = ()) -> FastAPI:
+def create_web(services: Services, password: SecretStr | None = None, keyed: tuple[str, ...] = ()) -> FastAPI:
     """With a password, everybody is asked for it at the door; without one, only this machine comes in.
 
     `keyed` are paths whose callers bring a key of their own.
@@ -184,7 +184,7 @@ def create_web(house: House, password: SecretStr | None = None, keyed: tuple[str
         docs_url=None,
         redoc_url=None,
     )
-    web.state.house = house
+    web.state.services = services
     web.state.rail = available_items(_PAGES)
     web.state.start_anew = None
     web.state.run = new_id()
@@ -204,13 +204,13 @@ def create_web(house: House, password: SecretStr | None = None, keyed: tuple[str
     async def health() -> JSONResponse:
         """Whether the server can read and write."""
         run = {"Coterie-Run": web.state.run}
-        if house.healthy():
+        if services.healthy():
             return JSONResponse({"status": "ok"}, headers=run)
         return JSONResponse({"status": "failing"}, status_code=503, headers=run)
 
     @web.get("/metrics", summary="Figures in Prometheus' text form")
     async def metrics() -> PlainTextResponse:
         """Figures in Prometheus' text form."""
-        return PlainTextResponse(house.metrics(), media_type="text/plain; version=0.0.4")
+        return PlainTextResponse(services.metrics(), media_type="text/plain; version=0.0.4")
 
     return web

@@ -144,18 +144,18 @@ async def lived(web: Web) -> tuple[str, str]:
 
 
 def feelings(web: Web, bot: str) -> set[tuple[int, int, str, tuple[str, ...]]]:
-    edges = web.house.story.relationships.in_world("main")
+    edges = web.app.story.relationships.in_world("main")
     return {(edge.affinity, edge.trust, edge.summary, edge.knowledge) for edge in edges if edge.of == bot}
 
 
 async def test_s26_a_whole_character_moves_to_another_house(web: Web, tmp_path: Path) -> None:
     bot, _ = await lived(web)
     packed = (await web.client.get(f"/characters/{bot}/export?format=character")).content
-    texts = {record.text for record in web.house.memory.browse(owner=bot)}
+    texts = {record.text for record in web.app.memory.browse(owner=bot)}
     before = feelings(web, bot)
     twin = await imported(web, packed)
     assert twin["id"] != bot, "beside its former self it is somebody new"
-    assert {record.text for record in web.house.memory.browse(owner=twin["id"])} == texts
+    assert {record.text for record in web.app.memory.browse(owner=twin["id"])} == texts
     assert feelings(web, twin["id"]) == before
     assert next(iter(before))[0] == 57
     chat = await web.post(f"/characters/{twin['id']}/kickoff", {}, status=201)
@@ -167,8 +167,8 @@ async def test_s26_a_whole_character_moves_to_another_house(web: Web, tmp_path: 
     zeno = [memory for memory in again["memories"] if "Zeno" in memory["text"]]
     assert twin["id"] in zeno[0]["witnesses"]
     await web.post(f"/characters/{twin['id']}/reset", {"confirm": "Maren Oke"})
-    assert web.house.memory.count(twin["id"]) == 0, "S25: imported memories are cleared too"
-    assert web.house.memory.count(bot) > 0
+    assert web.app.memory.count(twin["id"]) == 0, "S25: imported memories are cleared too"
+    assert web.app.memory.count(bot) > 0
 
 
 async def test_s26_what_happened_only_in_a_fork_does_not_travel(web: Web) -> None:
@@ -184,7 +184,7 @@ async def test_s26_what_happened_only_in_a_fork_does_not_travel(web: Web) -> Non
 async def test_s29_no_secret_travels_with_a_character(web: Web) -> None:
     bot, chat = await web.begin()
     redact.register("travel-hidden-31")
-    web.house.memory.add("the key is travel-hidden-31", owner=bot, room=f"room:{chat.removeprefix('/chats/')}")
+    web.app.memory.add("the key is travel-hidden-31", owner=bot, room=f"room:{chat.removeprefix('/chats/')}")
     assert "travel-hidden-31" not in (await web.client.get(f"/characters/{bot}/export?format=character")).text
 
 

@@ -55,7 +55,7 @@ async def test_d16_without_a_sandbox_commands_are_refused_everywhere_with_the_re
     for program in ("prlimit", "setpriv", "sh"):
         (tmp_path / "bin" / program).symlink_to(f"/usr/bin/{program}")
     monkeypatch.setenv("PATH", str(tmp_path / "bin"))
-    async with open_desk(tmp_path / "house", Script(respond=respond)) as open_:
+    async with open_desk(tmp_path / "home", Script(respond=respond)) as open_:
         assert reason in (await open_.ask("GET", "/desk/sandbox"))["reason"]
         desk = f"/desk/{(await open_.ask('POST', '/desk', {'character': 'Mara'}, 201))['id']}"
         assert (await open_.ask("GET", desk))["sandbox"]["state"] == "refused"
@@ -67,7 +67,7 @@ async def test_d16_without_a_sandbox_commands_are_refused_everywhere_with_the_re
         for page in ("/desk", desk, f"{desk}/activity", "/ops"):
             shown = (await open_.client.get(page, headers=PAGE)).text
             assert "Commands are refused" in shown and reason in shown, page
-    monkeypatch.setenv("COTERIE_HOME", str(tmp_path / "house"))
+    monkeypatch.setenv("COTERIE_HOME", str(tmp_path / "home"))
     await asyncio.to_thread(_doctor)  # it has an event loop of its own
     findings = [json.loads(line) for line in capsys.readouterr().out.splitlines() if line.startswith("{")]
     assert any(one["about"] == "Sandbox" and reason in one["what"] and one["fix"] for one in findings)

@@ -53,8 +53,8 @@ class Room:
         return (await self.web.get(self.thread))["changes"]
 
     async def settle(self) -> None:
-        house = self.web.house
-        worker = Worker(house.store.jobs, house.handlers(), clock=SystemClock(), bus=house.store.bus)
+        app = self.web.app
+        worker = Worker(app.store.jobs, app.handlers(), clock=SystemClock(), bus=app.store.bus)
         while await worker.drain():
             pass
 
@@ -200,10 +200,10 @@ async def test_f4_the_pages_own_channel(web: Web) -> None:
 
     room = await Room(web).begin()
     web.script.replies.append(f"One {CHANGE} two")
-    thread = web.house.draft.thread_queries.thread("room:" + room.thread.rpartition("/")[2])
+    thread = web.app.draft.thread_queries.thread("room:" + room.thread.rpartition("/")[2])
     seen: list[str] = []
     said: asyncio.Task[httpx.Response] | None = None
-    async for event in _live(web.house, thread, None):
+    async for event in _live(web.app.draft, thread, None):
         if said is None:
             said = asyncio.create_task(room.say("Go on."))
         told = json.loads(str(event.data))

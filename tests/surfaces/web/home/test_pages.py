@@ -1,4 +1,4 @@
-"""The home page and a character's places, as HTML from a real house: what is told, and where each line leads."""
+"""The home page and a character's places, as HTML from a real instance: what each line says and where it leads."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def lines(text: str) -> list[tuple[str, str]]:
 
 async def say_at_the_desk(web: Web, room: str, bot: str, text: str) -> None:
     started = AssistantTurnStarted(reply=f"r-{text}", speaker=bot, answers=None)
-    await web.house.store.append(
+    await web.app.store.append(
         [NewEvent(room, started, bot), NewEvent(room, AssistantTurn(reply=f"r-{text}", text=text), bot)]
     )
 
@@ -64,7 +64,7 @@ async def test_s17_while_somebody_begins_to_speak_the_lists_show_what_was_said_b
     await web.say(chat, "Hello.")
     room = f"room:{chat.removeprefix('/chats/')}"
     begun = AssistantTurnStarted(reply="r-next", speaker=bot, answers=None)
-    await web.house.store.append([NewEvent(room, begun, bot)])
+    await web.app.store.append([NewEvent(room, begun, bot)])
     for path in ("/", "/chats", f"/characters/{bot}"):
         text = await html(web, path)
         assert "The tide is out." in text
@@ -78,7 +78,7 @@ async def test_a_worker_that_asks_and_one_that_finished_are_told(web: Web) -> No
     asked = PromptMessage(role="assistant", text="", calls=(ToolCall(id="1", name="send_mail", arguments="{}"),))
     await say_at_the_desk(web, room, bot, "At it.")
     await web.post(f"/desk/{desk}/read")
-    await web.house.store.append(
+    await web.app.store.append(
         [
             NewEvent(room, WorkerStarted(worker="digger", task="dig"), bot),
             NewEvent(room, WorkerEnded(worker="digger", state="done", result="Dug."), bot),
@@ -112,7 +112,7 @@ async def with_a_proposal(web: Web, bot: str, title: str) -> str:
         change="c1", reply="r", author=bot, workspace=workspace, document="lamp oil.md", branch="main",
         original="It burns.", proposed="It burns on.", reason="", inserts=False, missing="absent", commit="", blob="",
     )  # fmt: skip
-    await web.house.store.append([NewEvent(f"room:{thread['id']}", proposed, bot)])
+    await web.app.store.append([NewEvent(f"room:{thread['id']}", proposed, bot)])
     return f"/draft/workspaces/{workspace}/documents/{quote('lamp oil.md')}"
 
 
@@ -127,10 +127,10 @@ async def test_proposals_that_wait_are_told_with_their_document(web: Web) -> Non
 
 async def test_who_waits_at_the_door_and_what_was_given_up_are_told(web: Web) -> None:
     await at_home(web)
-    await web.house.people.request_pairing("matrix", "@bo:example.org", "Bo", 60)
-    await web.house.store.jobs.enqueue([NewJob("sending_a_copy", key="k")])
-    (job,) = await web.house.store.jobs.lease(["sending_a_copy"], holder="test")
-    await web.house.store.jobs.fail(job, "The disk is full.", fatal=True)
+    await web.app.people.request_pairing("matrix", "@bo:example.org", "Bo", 60)
+    await web.app.store.jobs.enqueue([NewJob("sending_a_copy", key="k")])
+    (job,) = await web.app.store.jobs.lease(["sending_a_copy"], holder="test")
+    await web.app.store.jobs.fail(job, "The disk is full.", fatal=True)
     assert lines(await html(web, "/")) == [
         ("/settings#people", "Bo asks for access"),
         ("/ops", "Failed: sending a copy"),
@@ -143,11 +143,11 @@ async def test_what_was_spent_since_the_last_visit_is_told(web: Web) -> None:
         call="c", day="2026-01-01", role="narrative", provider="p", model="m", outcome="answered", tokens_in=1,
         tokens_out=1, estimated=False, usd_micros=120_000, priced="known", total_ms=1.0,
     )  # fmt: skip
-    await web.house.store.append([NewEvent(STREAM, call)])
+    await web.app.store.append([NewEvent(STREAM, call)])
     await web.post("/you/here")
     assert lines(await html(web, "/")) == [], "whoever is here for the first time was never away"
-    clock, now = web.house.visits._clock, web.house.visits._clock.now()
-    await web.house.store.append([NewEvent(STREAM, call), NewEvent(STREAM, call.model_copy(update={"priced": "free"}))])
+    clock, now = web.app.visits._clock, web.app.visits._clock.now()
+    await web.app.store.append([NewEvent(STREAM, call), NewEvent(STREAM, call.model_copy(update={"priced": "free"}))])
     clock.now = lambda: now.replace(year=now.year + 1)  # type: ignore[method-assign]
     text = await html(web, "/")
     assert lines(text) == [("/ops", "$0.12 spent on 1 call to models")]
@@ -163,7 +163,7 @@ async def test_hostile_names_and_titles_stay_words(web: Web) -> None:
     desk = (await web.post("/desk", {"character": bot, "title": HOSTILE[:200]}, status=201))["id"]
     await say_at_the_desk(web, f"room:{desk}", bot, HOSTILE)
     await with_a_proposal(web, bot, HOSTILE)
-    await web.house.people.request_pairing("matrix", "@x", HOSTILE, 60)
+    await web.app.people.request_pairing("matrix", "@x", HOSTILE, 60)
     for path in ("/", f"/characters/{bot}"):
         text = await html(web, path)
         assert "<script>alert" not in text
@@ -174,7 +174,7 @@ async def test_a_character_leads_to_everywhere_it_is(web: Web) -> None:
     await web.client.put("/you", json={"name": "Ana"})
     bot, chat = await web.begin(title="The jetty")
     desk = (await web.post("/desk", {"character": bot, "title": "The garden"}, status=201))["id"]
-    await web.house.store.append([NewEvent(f"room:{desk}", WorkerStarted(worker="w", task="dig the bed"), bot)])
+    await web.app.store.append([NewEvent(f"room:{desk}", WorkerStarted(worker="w", task="dig the bed"), bot)])
     await with_a_proposal(web, bot, "The lamp")
     text = await html(web, f"/characters/{bot}")
     assert "Activity · 3" in text
@@ -189,15 +189,15 @@ async def test_a_character_leads_to_everywhere_it_is(web: Web) -> None:
 async def test_c14_a_regular_of_the_crowd_is_shown_with_its_drift(web: Web) -> None:
     from coterie.modes.crowd.events import CrowdDrifted, room_stream
 
-    name = next(iter(web.house.crowd.configs.personas()))
+    name = next(iter(web.app.crowd.configs.personas()))
     bot = (await web.post(f"/crowd/personas/{name}/meet"))["id"]
-    rooms = [room for room in web.house.crowd.configs.rooms().values() if not room.roster or name in room.roster]
-    persona = web.house.crowd.configs.persona(name)
+    rooms = [room for room in web.app.crowd.configs.rooms().values() if not room.roster or name in room.roster]
+    persona = web.app.crowd.configs.persona(name)
     state = {"traits": {**persona.traits.model_dump(), "warmth": 0.99}, "interests": []}
     drifted = CrowdDrifted(persona=name, number=1, after=0, state=state, changes=())
-    await web.house.store.append([NewEvent(room_stream(rooms[0].name), drifted, "crowd")])
+    await web.app.store.append([NewEvent(room_stream(rooms[0].name), drifted, "crowd")])
     text = await html(web, f"/characters/{bot}")
     for room in rooms:
         assert f'href="/crowd/{room.name}"' in text
     assert f"warmth {persona.traits.warmth:.2f} → 0.99" in text
-    await web.house.crowd.close()
+    await web.app.crowd.close()

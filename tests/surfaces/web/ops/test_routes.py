@@ -7,7 +7,7 @@ from tests.surfaces.web.conftest import Web
 
 
 async def test_dead_jobs_are_listed_and_tried_again(web: Web) -> None:
-    store = web.house.store
+    store = web.app.store
     await store.jobs.enqueue([NewJob("story_memory", key="k", payload={"room": "room:x"})])
     (job,) = await store.jobs.lease(["story_memory"], holder="test")
     await store.jobs.fail(job, "it broke", fatal=True)
@@ -57,7 +57,7 @@ async def test_settings_are_read_and_written(web: Web) -> None:
     assert answer.status_code == 200, answer.text
     changed = {setting["key"]: setting for setting in answer.json()["settings"]}["story.retrieval_k"]
     assert (changed["value"], changed["pending"]) == (6, False)
-    assert web.house.settings.story.retrieval_k == 6, "it counts at once"
+    assert web.app.settings.story.retrieval_k == 6, "it counts at once"
     refused = await web.client.patch("/settings", json={"changes": {"story.retrieval_k": "many"}})
     assert refused.status_code == 422
     assert set(refused.json()) == {"error", "fix"}

@@ -10,7 +10,7 @@ async def test_p3_somebody_is_invited_linked_allowed_and_unlinked(web: Web) -> N
     made = await web.post("/people", {"name": "Bo"}, status=201)
     person, code = made["person"]["id"], made["code"]
     assert made["minutes"] == 15 and made["person"]["may_talk"] == []
-    people = web.house.people
+    people = web.app.people
     assert (await people.link(code, "webhook", "bo")).id == person
     shown = await web.get("/people")
     bo = next(one for one in shown["people"] if one["id"] == person)
@@ -25,7 +25,7 @@ async def test_p3_somebody_is_invited_linked_allowed_and_unlinked(web: Web) -> N
 
 
 async def test_p3_a_stranger_is_let_in_by_their_code(web: Web) -> None:
-    asking = await web.house.people.request_pairing("matrix", "@cy:example.org", "Cy", 15)
+    asking = await web.app.people.request_pairing("matrix", "@cy:example.org", "Cy", 15)
     assert asking is not None
     (waits,) = (await web.get("/people"))["asking"]
     assert waits["code"] == asking.code and waits["account"] == "@cy:example.org"

@@ -22,7 +22,7 @@ QUICK = PasswordHasher(time_cost=1, memory_cost=8, parallelism=1).hash(PASSWORD)
 
 @pytest.fixture
 async def client(web: Web) -> AsyncIterator[httpx.AsyncClient]:
-    transport = httpx.ASGITransport(create_web(web.house, SecretStr(QUICK)))
+    transport = httpx.ASGITransport(create_web(web.app, SecretStr(QUICK)))
     async with httpx.AsyncClient(transport=transport, base_url="http://192.168.1.5:8000") as made:
         yield made
 
@@ -97,7 +97,7 @@ async def test_p17_another_site_cannot_log_in_or_out(client: httpx.AsyncClient) 
 
 
 async def test_p17_who_brings_a_key_of_their_own_is_let_to_where_it_is_asked_for(web: Web) -> None:
-    app = create_web(web.house, SecretStr(QUICK), keyed=("/v1",))
+    app = create_web(web.app, SecretStr(QUICK), keyed=("/v1",))
     async with httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://192.168.1.5:8000") as client:
         assert (await client.get("/v1/models")).status_code == 404, "it is past the door, where nothing is mounted"
         for path in ("/v1x", "/webhook", "/chats"):

@@ -70,7 +70,7 @@ class Served:
 @pytest.fixture
 async def served(web: Web) -> AsyncIterator[Served]:
     with socket.create_server(("127.0.0.1", 0)) as door:
-        server = uvicorn.Server(uvicorn.Config(web.app, log_config=None, lifespan="off", timeout_graceful_shutdown=1))
+        server = uvicorn.Server(uvicorn.Config(web.asgi, log_config=None, lifespan="off", timeout_graceful_shutdown=1))
         running = asyncio.create_task(server.serve([door]))
         yield Served(web, f"http://127.0.0.1:{door.getsockname()[1]}")
         server.should_exit = True
@@ -143,7 +143,7 @@ async def test_s19_who_comes_back_is_told_what_was_missed_and_nothing_twice(serv
         seen = [one.id for one in await listener.until("assistant_turn") if one.id is not None]
     await web.say(chat, "two")
     room = f"room:{chat.removeprefix('/chats/')}"
-    log = [event.id for event in await web.house.store.read(room, limit=10_000) if event.kind != "assistant_tokens"]
+    log = [event.id for event in await web.app.store.read(room, limit=10_000) if event.kind != "assistant_tokens"]
     missed = [event for event in log if event > seen[-1]]
     async with served.listen(chat, last=seen[-1]) as listener:
         caught_up = [(await listener.next()) for _ in missed]
@@ -186,7 +186,7 @@ async def test_s19_one_who_resumes_mid_reply_gets_all_of_its_words(served: Serve
 
 async def test_it_ends_when_the_client_goes(served: Served) -> None:
     _, chat = await served.web.begin()
-    bus: Any = served.web.house.store.bus
+    bus: Any = served.web.app.store.bus
     before = len(bus._listeners)
     async with served.listen(chat) as listener:
         await listener.next()

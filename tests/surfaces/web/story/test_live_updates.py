@@ -10,8 +10,8 @@ import pytest
 
 from coterie.eventstore import NewEvent
 from coterie.eventstore.jobs import JobDied
-from coterie.surfaces.web.shared.live_updates import _positions, _stream
-from coterie.surfaces.web.story.live import ChatUpdates, LiveUpdate, TurnRenderer, failed_job_updates, latest_turns_html
+from coterie.surfaces.web.shared.live_updates import Channels, _positions, _stream
+from coterie.surfaces.web.story.live import ChatUpdates, LiveUpdate, TurnRenderer, failed_job_updates
 from tests.surfaces.web.conftest import Web
 
 
@@ -25,15 +25,24 @@ async def heard(news: AsyncIterator[LiveUpdate], until: str, most: int = 50) -> 
     return found
 
 
+def renderer(web: Web) -> TurnRenderer:
+    app = web.app
+    return TurnRenderer(app.feed, app.story, app.characters, app.people, app.workspaces)
+
+
+def chat_updates(web: Web, chat: str, after: int) -> AsyncIterator[LiveUpdate]:
+    return ChatUpdates(web.app.feed, renderer(web), room(chat), after).updates()
+
+
 def room(chat: str) -> str:
     return f"room:{chat.removeprefix('/chats/')}"
 
 
 async def test_a_page_is_told_turns_and_words_from_where_it_was(web: Web) -> None:
     _, chat = await web.begin()
-    after = web.house.feed.last_id()
+    after = web.app.feed.last_id()
     await web.say(chat, "Hello.")
-    found = await heard(ChatUpdates(web.house, room(chat), after).updates(), "changed", 4)
+    found = await heard(chat_updates(web, chat, after), "changed", 4)
     assert found[0].name == "caught-up"
     assert [one.name for one in found[1:]] == ["turn", "turn", "changed"]
     assert "Hello." in found[1].data["html"]
@@ -41,16 +50,16 @@ async def test_a_page_is_told_turns_and_words_from_where_it_was(web: Web) -> Non
 
 async def test_who_was_away_is_told_how_things_stand_and_not_each_step(web: Web) -> None:
     _, chat = await web.begin()
-    after = web.house.feed.last_id()
+    after = web.app.feed.last_id()
     for number in range(4):
         await web.say(chat, f"Said {number}.")
         await web.post(f"{chat}/regenerate?wait=true", {})
-    last = web.house.feed.last_id()
+    last = web.app.feed.last_id()
     found: list[LiveUpdate] = []
     async with asyncio.timeout(20):
-        async for one in ChatUpdates(web.house, room(chat), after).updates():
+        async for one in chat_updates(web, chat, after):
             found.append(one)
-            if one.event_id == max(event.id for event in web.house.store.reader.read(room(chat))):
+            if one.event_id == max(event.id for event in web.app.store.reader.read(room(chat))):
                 break
     assert [one.name for one in found].count("timeline") == 1
     assert "turn" not in [one.name for one in found]
@@ -65,7 +74,7 @@ async def test_words_come_by_blocks_and_finished_ones_once(web: Web) -> None:
     _, chat = await web.begin()
     web.script.paused = True
     web.script.replies.append("One.\n\nTwo is longer.\n\nThree")
-    told = ChatUpdates(web.house, room(chat), web.house.feed.last_id()).updates()
+    told = chat_updates(web, chat, web.app.feed.last_id())
     said = asyncio.create_task(web.post(f"{chat}/turns?wait=true", {"text": "Go."}))
     blocks: list[str] = []
     async with asyncio.timeout(20):
@@ -87,9 +96,9 @@ async def test_what_is_taken_back_is_told_as_the_last_turns(web: Web) -> None:
     _, chat = await web.begin()
     first = await web.say(chat, "One.")
     await web.say(chat, "Two.")
-    after = web.house.feed.last_id()
+    after = web.app.feed.last_id()
     await web.post(f"{chat}/rewind", {"turn": first["reply"]})
-    news = (await heard(ChatUpdates(web.house, room(chat), after).updates(), "timeline"))[-1]
+    news = (await heard(chat_updates(web, chat, after), "timeline"))[-1]
     assert "One." in news.data["html"]
     assert "Two." not in news.data["html"]
     assert news.data["before"] is None
@@ -98,36 +107,36 @@ async def test_what_is_taken_back_is_told_as_the_last_turns(web: Web) -> None:
 async def test_who_was_away_too_long_or_knows_the_future_is_told_all_anew(web: Web) -> None:
     _, chat = await web.begin()
     await web.say(chat, "Hello.")
-    for after in (web.house.feed.last_id() - 6_000, web.house.feed.last_id() + 10):
-        assert (await heard(ChatUpdates(web.house, room(chat), after).updates(), "timeline", 1))[0].name == "timeline"
+    for after in (web.app.feed.last_id() - 6_000, web.app.feed.last_id() + 10):
+        assert (await heard(chat_updates(web, chat, after), "timeline", 1))[0].name == "timeline"
 
 
 async def test_a_chat_that_was_reset_is_gone(web: Web) -> None:
     bot, chat = await web.begin()
-    after = web.house.feed.last_id()
+    after = web.app.feed.last_id()
     name = (await web.get(f"/characters/{bot}"))["name"]
     await web.post(f"/characters/{bot}/reset", {"confirm": name})
-    assert (await heard(ChatUpdates(web.house, room(chat), after).updates(), "timeline"))[-1].data["gone"] is True
+    assert (await heard(chat_updates(web, chat, after), "timeline"))[-1].data["gone"] is True
 
 
 async def test_older_turns_join_without_a_gap(web: Web) -> None:
     _, chat = await web.begin()
     for number in range(27):
         await web.post(f"{chat}/turns?wait=true", {"text": f"Number {number}."})
-    _, html, before = await latest_turns_html(web.house, room(chat))
+    _, html, before = await renderer(web).latest_turns(room(chat))
     assert html.count("<article") == 50
     assert before is not None
-    _, older, further = await latest_turns_html(web.house, room(chat), before + 1)
+    _, older, further = await renderer(web).latest_turns(room(chat), before + 1)
     turns = (await web.get(f"{chat}/turns?limit=500"))["turns"]
     assert older.count("<article") == len(turns) - 50
     assert further is None
 
 
 async def test_failures_in_the_background_are_told(web: Web) -> None:
-    after = web.house.feed.last_id()
+    after = web.app.feed.last_id()
     died = JobDied(job=1, job_kind="story_memory", key="k", attempts=5, error="It broke.")
-    await web.house.store.append([NewEvent("instance", died)])
-    assert (await heard(failed_job_updates(web.house, after), "job-failed"))[-1].data["error"] == "It broke."
+    await web.app.store.append([NewEvent("instance", died)])
+    assert (await heard(failed_job_updates(web.app.feed, after), "job-failed"))[-1].data["error"] == "It broke."
 
 
 async def test_a_teller_that_fails_ends_the_stream_so_that_the_page_asks_again(
@@ -138,8 +147,10 @@ async def test_a_teller_that_fails_ends_the_stream_so_that_the_page_asks_again(
     async def broken(*_: object) -> object:
         raise RuntimeError("on purpose")
 
-    monkeypatch.setattr("coterie.surfaces.web.story.live.latest_turns_html", broken)
-    stream = _stream(web.house, {chat.removeprefix("/chats/"): 10**9}, anyio.Event())
+    monkeypatch.setattr(TurnRenderer, "latest_turns", broken)
+    app = web.app
+    channels = Channels(app.store, app.feed, app.desk, app.draft, renderer(web))
+    stream = _stream(channels, {chat.removeprefix("/chats/"): 10**9}, anyio.Event())
     async with asyncio.timeout(20):
         assert [event async for event in stream] == []
 
@@ -147,10 +158,10 @@ async def test_a_teller_that_fails_ends_the_stream_so_that_the_page_asks_again(
 async def test_a_turn_that_was_taken_back_meanwhile_has_no_other_replies(web: Web) -> None:
     _, chat = await web.begin()
     said = await web.say(chat, "Hello.")
-    story = web.house.story
+    story = web.app.story
     turn = story.timeline.turn(room(chat), said["reply"])
     await web.post(f"{chat}/regenerate?wait=true")
-    assert await TurnRenderer(web.house, story.chats.chat(room(chat))).swipes(turn) is None
+    assert await renderer(web).swipes(turn) is None
 
 
 def test_places_that_make_no_sense_are_left_out() -> None:

@@ -89,7 +89,7 @@ async def test_s12_a_turn_is_accepted_then_answered(web: Web) -> None:
     web.script.replies = ["Tea first."]
     begun = await web.post(f"{chat}/turns", {"text": "Hello? ((is this on))"}, status=202)
     assert (begun["text"], begun["state"]) == (None, "open")
-    await web.house.story.replies.wait(f"room:{chat.removeprefix('/chats/')}")
+    await web.app.story.replies.wait(f"room:{chat.removeprefix('/chats/')}")
     page = await web.get(f"{chat}/turns")
     said, reply = page["turns"]
     assert (said["id"], reply["id"], reply["answers"]) == (begun["turn"], begun["reply"], begun["turn"])
@@ -123,6 +123,10 @@ async def test_s20_while_somebody_speaks_it_is_locked_with_a_reason(web: Web) ->
     web.script.replies = ["Well now, tea first."]
     begun = await web.post(f"{chat}/turns", {"text": "Hello?"}, status=202)
     web.script.step(2)
+    room = f"room:{chat.removeprefix('/chats/')}"
+    async with asyncio.timeout(20):
+        while (partial := web.app.story.replies.partial(room)) is None or partial.text != "Well now, ":
+            await asyncio.sleep(0.01)
     refused = await web.post(f"{chat}/turns", {"text": "And?"}, status=409)
     assert refused == {"error": "Somebody is still speaking.", "fix": "Wait for the reply, or press Stop."}
     await web.post(f"{chat}/regenerate", status=409)
@@ -232,13 +236,13 @@ async def test_s15_closing_a_scene_opens_the_next(web: Web) -> None:
 async def test_s25_reset_needs_the_name_and_clears_everything_lived(web: Web) -> None:
     bot, chat = await web.begin()
     await web.say(chat, "I keep a tortoise.")
-    assert web.house.memory.count(bot) > 0
+    assert web.app.memory.count(bot) > 0
     refused = await web.post(f"/characters/{bot}/reset", {"confirm": "maren"}, status=400)
     assert "Maren Oke" in refused["fix"]
     await web.post(f"/characters/{bot}/reset", {"confirm": "Maren Oke"})
     assert await web.get("/chats") == []
     await web.get(chat, status=404)
-    assert web.house.memory.count(bot) == 0
+    assert web.app.memory.count(bot) == 0
     shown = await web.get(f"/characters/{bot}")
     assert shown["kickoff"]
     again = await web.post(f"/characters/{bot}/kickoff", {}, status=201)
@@ -343,7 +347,7 @@ async def test_a_full_disk_is_503(web: Web, monkeypatch: pytest.MonkeyPatch) -> 
     async def full(*_: object, **__: object) -> None:
         raise DiskFull("No room.", "Make some.")
 
-    monkeypatch.setattr(web.house.store, "append", full)
+    monkeypatch.setattr(web.app.store, "append", full)
     assert await web.post("/characters", MARA, status=503) == {"error": "No room.", "fix": "Make some."}
 
 

@@ -31,10 +31,10 @@ async def test_s17_the_list_of_chats_has_the_latest_reply_the_clock_and_what_is_
     (listed,) = await web.get("/chats")
     assert (listed["title"], listed["snippet"], listed["unread"]) == ("Jetty", "Mind the step.", 1)
     assert listed["clock"]
-    events = len(web.house.store.reader.read("reading"))
+    events = len(web.app.store.reader.read("reading"))
     for _ in range(2):
         assert (await web.post(f"{chat}/read"))["unread"] == 0
-    assert len(web.house.store.reader.read("reading")) == events + 1  # reading again is no news
+    assert len(web.app.store.reader.read("reading")) == events + 1  # reading again is no news
     said = await web.say(chat, "Careful?")
     turns = (await web.get(f"{chat}/turns"))["turns"]
     await web.post(f"{chat}/rewind", {"turn": turns[0]["id"]})

@@ -8,20 +8,33 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from textwrap import shorten
+from typing import Annotated
 
-from fastapi import Request, Response
+from fastapi import Depends, Request, Response
 
 from coterie.base.errors import CoterieError
 from coterie.base.redaction import redact
-from coterie.characters import STARTER_NAMES, Character, Identity, starter_character, starter_summary
+from coterie.characters import STARTER_NAMES, Character, Characters, Identity, starter_character, starter_summary
 from coterie.conversation import TurnQueries
-from coterie.modes.crowd import character_id
-from coterie.modes.draft import Thread
-from coterie.modes.story import Chat, Opening, OpeningProposal, ReadMarks
+from coterie.eventstore import Store
+from coterie.memory import Memory
+from coterie.modes.crowd import CrowdService, character_id
+from coterie.modes.desk import DeskService
+from coterie.modes.draft import DraftService, Thread
+from coterie.modes.story import Chat, Opening, OpeningProposal, ReadMarks, StoryService
 from coterie.surfaces.web.characters.routes import portrait_url
 from coterie.surfaces.web.crowd.pages import MemberView, member_view
 from coterie.surfaces.web.home.overview import RecentItem, desk_item
-from coterie.surfaces.web.shared.dependencies import Here, House
+from coterie.surfaces.web.shared.dependencies import (
+    CharactersDep,
+    CrowdDep,
+    DeskDep,
+    DraftDep,
+    MemoryDep,
+    StoreDep,
+    StoryDep,
+    WorkspacesDep,
+)
 from coterie.surfaces.web.shared.prose import clean_line, excerpt
 from coterie.surfaces.web.shared.templates import PageRouter, fragment_response, page_response
 
@@ -92,71 +105,88 @@ class CharacterActivity:
         return len(self.stories) + len(self.drafts) + len(self.crowds) + len(self.desks)
 
 
-async def character_activity(house: House, bot: str) -> CharacterActivity:
-    crowds = await _attended(house, bot)
-    there = {one.name for one in crowds}
-    rooms = house.crowd.configs.rooms().values()
-    return CharacterActivity(
-        stories=[_played(house, bot, chat) for chat in house.story.chats.chats() if bot in chat.characters],
-        drafts=[_written(house, bot, thread) for thread in house.draft.thread_queries.of_character(bot)],
-        crowds=crowds,
-        seats=[(room.name, clean_line(room.title)) for room in rooms if room.name not in there],
-        desks=_worked(house, bot),
-        memories=house.memory.count(bot),
-        remembered=[excerpt(one.text, 240) for one in house.memory.page(owner=bot, limit=_REMEMBERED)],
-    )
+class ActivityQueries:
+    """Where a character takes part: stories, threads, crowd rooms, desk conversations, memories."""
 
+    def __init__(
+        self,
+        store: Store,
+        characters: Characters,
+        memory: Memory,
+        story: StoryService,
+        draft: DraftService,
+        crowd: CrowdService,
+        desk: DeskService,
+    ) -> None:
+        self._store = store
+        self._characters = characters
+        self._memory = memory
+        self._story = story
+        self._draft = draft
+        self._crowd = crowd
+        self._desk = desk
 
-def _played(house: House, bot: str, chat: Chat) -> StoryActivity:
-    names = house.story.participants.names(chat)
-    latest = house.story.timeline.last_with_text(chat.room)
-    return StoryActivity(
-        id=chat.id,
-        title=clean_line(chat.title),
-        turns=house.story.timeline.count(chat.room),
-        snippet=excerpt(latest.text) if latest else "",
-        others=[clean_line(names[other]) for other in chat.characters if other != bot],
-        at=latest.at if latest else None,
-        unread=ReadMarks(house.store).unread(chat.room),
-    )
+    async def of(self, bot: str) -> CharacterActivity:
+        crowds = await self._attended(bot)
+        there = {one.name for one in crowds}
+        rooms = self._crowd.configs.rooms().values()
+        return CharacterActivity(
+            stories=[self._played(bot, chat) for chat in self._story.chats.chats() if bot in chat.characters],
+            drafts=[self._written(bot, thread) for thread in self._draft.thread_queries.of_character(bot)],
+            crowds=crowds,
+            seats=[(room.name, clean_line(room.title)) for room in rooms if room.name not in there],
+            desks=self._worked(bot),
+            memories=self._memory.count(bot),
+            remembered=[excerpt(one.text, 240) for one in self._memory.page(owner=bot, limit=_REMEMBERED)],
+        )
 
+    def _played(self, bot: str, chat: Chat) -> StoryActivity:
+        names = self._story.participants.names(chat)
+        latest = self._story.timeline.last_with_text(chat.room)
+        return StoryActivity(
+            id=chat.id,
+            title=clean_line(chat.title),
+            turns=self._story.timeline.count(chat.room),
+            snippet=excerpt(latest.text) if latest else "",
+            others=[clean_line(names[other]) for other in chat.characters if other != bot],
+            at=latest.at if latest else None,
+            unread=ReadMarks(self._store).unread(chat.room),
+        )
 
-def _written(house: House, bot: str, thread: Thread) -> ThreadActivity:
-    folder = house.draft.thread_queries.workspaces().get(thread.workspace)
-    latest = TurnQueries(house.store).last_with_text(thread.room)
-    pending = [one for one in house.draft.proposal_queries.of_thread(thread.room) if one.state == "pending"]
-    return ThreadActivity(
-        id=thread.id,
-        title=clean_line(thread.title) or clean_line(thread.document),
-        document=clean_line(thread.document),
-        folder=clean_line(folder[0]) if folder else "",
-        at=latest.at if latest else None,
-        waiting=sum(one.author == bot for one in pending),
-    )
+    def _written(self, bot: str, thread: Thread) -> ThreadActivity:
+        folder = self._draft.thread_queries.workspaces().get(thread.workspace)
+        latest = TurnQueries(self._store).last_with_text(thread.room)
+        pending = [one for one in self._draft.proposal_queries.of_thread(thread.room) if one.state == "pending"]
+        return ThreadActivity(
+            id=thread.id,
+            title=clean_line(thread.title) or clean_line(thread.document),
+            document=clean_line(thread.document),
+            folder=clean_line(folder[0]) if folder else "",
+            at=latest.at if latest else None,
+            waiting=sum(one.author == bot for one in pending),
+        )
 
+    async def _attended(self, bot: str) -> list[CrowdActivity]:
+        roster = self._crowd.configs
+        names = {name for name, persona in roster.personas().items() if character_id(persona) == bot}
+        found = []
+        for room in roster.rooms().values():
+            persona = next((one for one in roster.personas_in(room) if one.name in names), None)
+            if persona is not None:
+                opened = await self._crowd.room(room.name)
+                title = clean_line(room.title)
+                found.append(CrowdActivity(room.name, title, opened.state == "live", member_view(opened, persona)))
+        return found
 
-async def _attended(house: House, bot: str) -> list[CrowdActivity]:
-    roster = house.crowd.configs
-    names = {name for name, persona in roster.personas().items() if character_id(persona) == bot}
-    found = []
-    for room in roster.rooms().values():
-        persona = next((one for one in roster.personas_in(room) if one.name in names), None)
-        if persona is not None:
-            opened = await house.crowd.room(room.name)
-            title = clean_line(room.title)
-            found.append(CrowdActivity(room.name, title, opened.state == "live", member_view(opened, persona)))
-    return found
-
-
-def _worked(house: House, bot: str) -> list[DeskActivity]:
-    name = clean_line(house.characters.get(bot).name)
-    found = []
-    for chat in house.desk.queries.chats():
-        if chat.character == bot:
-            busy = [one for one in house.desk.queries.status_processes(chat.room) if one.active]
-            running = [(excerpt(redact(one.task)), clean_line(one.status) or one.state) for one in busy]
-            found.append(DeskActivity(desk_item(house, chat, name), running))
-    return found
+    def _worked(self, bot: str) -> list[DeskActivity]:
+        name = clean_line(self._characters.get(bot).name)
+        found = []
+        for chat in self._desk.queries.chats():
+            if chat.character == bot:
+                busy = [one for one in self._desk.queries.status_processes(chat.room) if one.active]
+                running = [(excerpt(redact(one.task)), clean_line(one.status) or one.state) for one in busy]
+                found.append(DeskActivity(desk_item(self._store, self._desk, chat, name), running))
+        return found
 
 
 FIELDS = {
@@ -215,6 +245,21 @@ def _lines(value: str | list[str]) -> list[str]:
 # The characters: who there is, who they are, how they are written, and how a chat with one begins. S1, S7–S10, S25
 
 
+async def _activity_queries(
+    store: StoreDep,
+    characters: CharactersDep,
+    memory: MemoryDep,
+    story: StoryDep,
+    draft: DraftDep,
+    crowd: CrowdDep,
+    desk: DeskDep,
+) -> ActivityQueries:
+    return ActivityQueries(store, characters, memory, story, draft, crowd, desk)
+
+
+ActivityDep = Annotated[ActivityQueries, Depends(_activity_queries)]
+
+
 router = PageRouter(prefix="/characters")
 _SNIPPET = 120
 
@@ -231,69 +276,73 @@ class CharacterCard:
 
 
 @router.get("")
-async def gallery(house: Here, request: Request) -> Response:
-    chats = Counter(bot for chat in house.story.chats.chats() for bot in chat.characters)
+async def gallery(characters: CharactersDep, story: StoryDep, workspaces: WorkspacesDep, request: Request) -> Response:
+    chats = Counter(bot for chat in story.chats.chats() for bot in chat.characters)
     bots = [
-        CharacterCard(bot.id, bot.name, one_line_description(bot.identity), portrait_url(house, bot.id), chats[bot.id])
-        for bot in house.characters.all()
+        CharacterCard(
+            bot.id, bot.name, one_line_description(bot.identity), portrait_url(workspaces, bot.id), chats[bot.id]
+        )
+        for bot in characters.all()
     ]
     return page_response(request, "characters/characters.html", bots=bots, ready=_ready())
 
 
 @router.get("/new")
-async def new(house: Here, request: Request) -> Response:
-    first = not house.characters.all()
+async def new(characters: CharactersDep, request: Request) -> Response:
+    first = not characters.all()
     return page_response(request, "characters/new.html", ready=_ready(), first=first, identity=None)
 
 
 @router.get("/{bot}")
-async def show(house: Here, request: Request, bot: str) -> Response:
-    found = house.characters.get(bot)
-    told = version_history(house.characters.versions(bot), house.characters.version_dates(bot))
+async def show(
+    characters: CharactersDep, workspaces: WorkspacesDep, activity: ActivityDep, request: Request, bot: str
+) -> Response:
+    found = characters.get(bot)
+    told = version_history(characters.versions(bot), characters.version_dates(bot))
     return page_response(
         request,
         "characters/character.html",
         bot=found,
-        portrait=portrait_url(house, bot),
+        portrait=portrait_url(workspaces, bot),
         versions=told,
-        where=await character_activity(house, bot),
+        where=await activity.of(bot),
     )
 
 
 @router.get("/{bot}/edit")
-async def edit(house: Here, request: Request, bot: str) -> Response:
-    found = house.characters.get(bot)
+async def edit(characters: CharactersDep, request: Request, bot: str) -> Response:
+    found = characters.get(bot)
     return page_response(request, "characters/edit.html", bot=found, identity=found.identity)
 
 
 @router.get("/{bot}/kickoff")
-async def kickoff(house: Here, request: Request, bot: str) -> Response:
+async def kickoff(characters: CharactersDep, workspaces: WorkspacesDep, request: Request, bot: str) -> Response:
     """The page is there at once; what the classifier reads from the prose comes into it when it is ready."""
     return page_response(
-        request, "characters/opening.html", bot=house.characters.get(bot), portrait=portrait_url(house, bot)
+        request, "characters/opening.html", bot=characters.get(bot), portrait=portrait_url(workspaces, bot)
     )
 
 
 @router.get("/{bot}/kickoff/form")
-async def kickoff_form(house: Here, bot: str, empty: bool = False) -> Response:
-    found = house.characters.get(bot)
-    proposal = _by_hand(found) if empty else await _proposal(house, found)
+async def kickoff_form(characters: CharactersDep, story: StoryDep, bot: str, empty: bool = False) -> Response:
+    found = characters.get(bot)
+    proposal = _by_hand(found) if empty else await _proposal(story, found)
     told = proposal.opening
     starts = f"{told.start_time(datetime.now(UTC)):%Y-%m-%dT%H:%M}" if told.time else ""
     return fragment_response(
         "characters/opening_form.html",
         bot=found,
-        you=house.characters.owner(),
+        you=characters.owner(),
         opening=told,
         notice=proposal.notice,
         starts=starts,
     )
 
 
-async def _proposal(house: House, bot: Character) -> OpeningProposal:
+async def _proposal(story: StoryService, bot: Character) -> OpeningProposal:
     """S8: whatever goes wrong, there is a form."""
     try:
-        return await house.story.propose_opening(bot.id)
+        return await story.propose_opening(bot.id)
     except CoterieError as error:
         empty = _by_hand(bot)
         return empty.model_copy(update={"notice": f"{error.what} Fill in what you like by hand."})

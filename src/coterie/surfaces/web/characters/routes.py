@@ -12,6 +12,7 @@ from coterie.characters import (
     STARTER_NAMES,
     Identity,
     TavernChat,
+    Workspaces,
     export_card,
     read_portrait,
     starter_character,
@@ -25,7 +26,16 @@ from coterie.modes.story import (
     export_chat,
     import_tavern_chat,
 )
-from coterie.surfaces.web.shared.dependencies import FILE_BODY, Here, House, read_upload
+from coterie.surfaces.web.shared.dependencies import (
+    FILE_BODY,
+    CharacterImporterDep,
+    CharactersDep,
+    MemoryDep,
+    StoreDep,
+    StoryDep,
+    WorkspacesDep,
+    read_upload,
+)
 from coterie.surfaces.web.shared.errors import ERROR_RESPONSES
 from coterie.surfaces.web.story.schemas import (
     CharacterRequest,
@@ -42,13 +52,13 @@ router = APIRouter(prefix="/characters", tags=["characters"], responses=ERROR_RE
 
 
 @router.get("", summary="All characters")
-async def list_characters(house: Here) -> list[CharacterResponse]:
-    return [CharacterResponse.of(bot) for bot in house.characters.all()]
+async def list_characters(characters: CharactersDep) -> list[CharacterResponse]:
+    return [CharacterResponse.of(bot) for bot in characters.all()]
 
 
 @router.post("", summary="Make a character", status_code=status.HTTP_201_CREATED)
-async def create_character(house: Here, told: CharacterRequest) -> CharacterResponse:
-    return CharacterResponse.of(await house.character_importer.author(Identity(id=new_id(), **told.model_dump())))
+async def create_character(character_importer: CharacterImporterDep, told: CharacterRequest) -> CharacterResponse:
+    return CharacterResponse.of(await character_importer.author(Identity(id=new_id(), **told.model_dump())))
 
 
 @router.get("/ready", summary="Ready-made characters to pick from")
@@ -57,41 +67,43 @@ async def ready_made() -> list[ReadyMadeCharacter]:
 
 
 @router.post("/ready/{name}", summary="Take in a ready-made character", status_code=status.HTTP_201_CREATED)
-async def create_ready_made(house: Here, name: str) -> CharacterResponse:
-    return CharacterResponse.of(await house.character_importer.author(starter_character(name)))
+async def create_ready_made(character_importer: CharacterImporterDep, name: str) -> CharacterResponse:
+    return CharacterResponse.of(await character_importer.author(starter_character(name)))
 
 
 @router.get("/{bot}", summary="A character with every version of it")
-async def show(house: Here, bot: str) -> CharacterWithVersions:
-    versions = [CharacterResponse.of(version) for version in house.characters.versions(bot)]
-    return CharacterWithVersions(**CharacterResponse.of(house.characters.get(bot)).model_dump(), versions=versions)
+async def show(characters: CharactersDep, bot: str) -> CharacterWithVersions:
+    versions = [CharacterResponse.of(version) for version in characters.versions(bot)]
+    return CharacterWithVersions(**CharacterResponse.of(characters.get(bot)).model_dump(), versions=versions)
 
 
 @router.put("/{bot}", summary="Write a character anew; chats that began keep the version they began with")
-async def rewrite(house: Here, bot: str, told: CharacterRequest) -> CharacterResponse:
-    house.characters.get(bot)
-    return CharacterResponse.of(await house.character_importer.author(Identity(id=bot, **told.model_dump())))
+async def rewrite(
+    characters: CharactersDep, character_importer: CharacterImporterDep, bot: str, told: CharacterRequest
+) -> CharacterResponse:
+    characters.get(bot)
+    return CharacterResponse.of(await character_importer.author(Identity(id=bot, **told.model_dump())))
 
 
 @router.get("/{bot}/kickoff", summary="A proposal for the opening scene, to be corrected and confirmed")
-async def propose(house: Here, bot: str) -> OpeningProposal:
-    return await house.story.propose_opening(bot)
+async def propose(story: StoryDep, bot: str) -> OpeningProposal:
+    return await story.propose_opening(bot)
 
 
 @router.post("/{bot}/kickoff", summary="Confirm the opening scene: a chat begins", status_code=status.HTTP_201_CREATED)
-async def begin_chat(house: Here, bot: str, opening: Opening) -> ChatResponse:
-    return ChatResponse.of(house, await house.story.begin(bot, opening))
+async def begin_chat(store: StoreDep, story: StoryDep, bot: str, opening: Opening) -> ChatResponse:
+    return ChatResponse.of(store, story, await story.begin(bot, opening))
 
 
 @router.post("/{bot}/reset", summary="Start a character's life over; who it is stays")
-async def reset(house: Here, bot: str, told: ConfirmRequest) -> CharacterResponse:
-    await house.story.reset(bot, told.confirm)
-    return CharacterResponse.of(house.characters.get(bot))
+async def reset(characters: CharactersDep, story: StoryDep, bot: str, told: ConfirmRequest) -> CharacterResponse:
+    await story.reset(bot, told.confirm)
+    return CharacterResponse.of(characters.get(bot))
 
 
 @router.post("/{bot}/delete", summary="Take a character out of the cast; its chats and its folder stay")
-async def delete(house: Here, bot: str, told: ConfirmRequest) -> DoneResponse:
-    await house.characters.delete(bot, told.confirm)
+async def delete(characters: CharactersDep, bot: str, told: ConfirmRequest) -> DoneResponse:
+    await characters.delete(bot, told.confirm)
     return DoneResponse()
 
 
@@ -118,18 +130,26 @@ _TYPES = {
     status_code=status.HTTP_201_CREATED,
     openapi_extra=FILE_BODY,
 )
-async def import_bot(house: Here, request: Request, name: Annotated[str, Query(max_length=200)] = "") -> ImportResponse:
-    bot, notes = await house.character_importer.import_file(await read_upload(request), name)
+async def import_bot(
+    character_importer: CharacterImporterDep, request: Request, name: Annotated[str, Query(max_length=200)] = ""
+) -> ImportResponse:
+    bot, notes = await character_importer.import_file(await read_upload(request), name)
     return ImportResponse(bot=CharacterResponse.of(bot), notes=notes)
 
 
 @files_router.get("/characters/{bot}/export", summary="A character as a card, or whole with its memories as one file")
-async def export_bot(house: Here, bot: str, kind: Annotated[BotFormat, Query(alias="format")] = "json") -> Response:
-    found = house.characters.get(bot)
+async def export_bot(
+    store: StoreDep,
+    characters: CharactersDep,
+    workspaces: WorkspacesDep,
+    bot: str,
+    kind: Annotated[BotFormat, Query(alias="format")] = "json",
+) -> Response:
+    found = characters.get(bot)
     if kind == "character":
-        card = house.workspaces.card_with_files(found) if found.card is not None else None
-        return _file(export_character(house.store, house.characters, found, card), kind, f"{found.id}.character.json")
-    return _file(export_card(house.workspaces.card_with_files(found), kind).data, kind, f"{found.id}.{kind}")
+        card = workspaces.card_with_files(found) if found.card is not None else None
+        return _file(export_character(store, characters, found, card), kind, f"{found.id}.character.json")
+    return _file(export_card(workspaces.card_with_files(found), kind).data, kind, f"{found.id}.{kind}")
 
 
 @files_router.post(
@@ -139,18 +159,24 @@ async def export_bot(house: Here, bot: str, kind: Annotated[BotFormat, Query(ali
     openapi_extra=FILE_BODY,
 )
 async def import_chat(
-    house: Here, bot: str, request: Request, title: Annotated[str, Query(max_length=200)] = ""
+    store: StoreDep,
+    characters: CharactersDep,
+    memory: MemoryDep,
+    story: StoryDep,
+    bot: str,
+    request: Request,
+    title: Annotated[str, Query(max_length=200)] = "",
 ) -> ChatResponse:
-    found = house.characters.get(bot)
+    found = characters.get(bot)
     chat = TavernChat.read(await read_upload(request))
-    made = await import_tavern_chat(house.story, house.store, house.memory, found, chat, title)
-    return ChatResponse.of(house, made)
+    made = await import_tavern_chat(story, store, memory, found, chat, title)
+    return ChatResponse.of(store, story, made)
 
 
 @files_router.get("/chats/{chat}/export", summary="A chat as Markdown, JSON or SillyTavern JSONL")
-async def export(house: Here, chat: str, kind: Annotated[ExportFormat, Query(alias="format")] = "md") -> Response:
-    found = house.story.chats.chat(f"room:{chat}")
-    return _file(await export_chat(house.story, found.room, kind), kind, f"{found.id}.{kind}")
+async def export(story: StoryDep, chat: str, kind: Annotated[ExportFormat, Query(alias="format")] = "md") -> Response:
+    found = story.chats.chat(f"room:{chat}")
+    return _file(await export_chat(story, found.room, kind), kind, f"{found.id}.{kind}")
 
 
 def _file(data: bytes, kind: str, name: str) -> Response:
@@ -164,15 +190,15 @@ def _file(data: bytes, kind: str, name: str) -> Response:
 portrait_router = APIRouter(include_in_schema=False)
 
 
-def portrait_url(house: House, bot: str) -> str:
+def portrait_url(workspaces: Workspaces, bot: str) -> str:
     """Where a character's picture is, or nothing if it has none. A new picture has a new address."""
-    found = read_portrait(house.workspaces.folder(bot))
+    found = read_portrait(workspaces.folder(bot))
     return f"/characters/{bot}/portrait?of={found.version:x}" if found else ""
 
 
 @portrait_router.get("/characters/{bot}/portrait")
-async def serve_portrait(house: Here, bot: str) -> Response:
-    found = read_portrait(house.workspaces.folder(house.characters.get(bot).id))
+async def serve_portrait(characters: CharactersDep, workspaces: WorkspacesDep, bot: str) -> Response:
+    found = read_portrait(workspaces.folder(characters.get(bot).id))
     if found is None:
         raise HTTPException(404, "This character has no portrait")
     headers = {"Cache-Control": "private, max-age=31536000, immutable"}

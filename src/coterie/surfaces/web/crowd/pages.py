@@ -8,6 +8,7 @@ from typing import Annotated, Any
 
 from fastapi import APIRouter, Query, Request, Response
 
+from coterie.eventstore import Store
 from coterie.modes.crowd import (
     MAX_TOTAL_DRIFT,
     TRAITS,
@@ -21,7 +22,7 @@ from coterie.modes.crowd import (
     replay_with_change,
 )
 from coterie.surfaces.web.crowd.routes import CrowdRoomResponse, owner_chat_name
-from coterie.surfaces.web.shared.dependencies import Here, House
+from coterie.surfaces.web.shared.dependencies import CharactersDep, CrowdDep, StoreDep
 from coterie.surfaces.web.shared.templates import PageRouter, fragment_response, hue_class, page_response
 
 
@@ -69,14 +70,14 @@ _SHOWN = 200
 
 
 @router.get("")
-async def rooms(house: Here, request: Request) -> Response:
-    found = [CrowdRoomResponse.of(await house.crowd.room(name)) for name in house.crowd.configs.rooms()]
+async def rooms(crowd: CrowdDep, request: Request) -> Response:
+    found = [CrowdRoomResponse.of(await crowd.room(name)) for name in crowd.configs.rooms()]
     return page_response(request, "crowd/rooms.html", rooms=found)
 
 
 @router.get("/{room}")
-async def room(house: Here, request: Request, room: str) -> Response:
-    opened = await house.crowd.room(room)
+async def room(store: StoreDep, characters: CharactersDep, crowd: CrowdDep, request: Request, room: str) -> Response:
+    opened = await crowd.room(room)
     return page_response(
         request,
         "crowd/room.html",
@@ -84,35 +85,35 @@ async def room(house: Here, request: Request, room: str) -> Response:
         rules=opened.rules,
         hues={persona.name: hue_class(persona.name) for persona in opened.authored_personas},
         emotes=sorted({*opened.rules.emotes, *(emote for one in opened.authored_personas for emote in one.emotes)}),
-        you=owner_chat_name(house),
+        you=owner_chat_name(characters),
         people=[(persona.name, persona.name) for persona in opened.authored_personas],
         traits={
             persona.name: persona.traits.model_dump()
             for persona in opened.drift.apply_current(opened.authored_personas)
         },
         rulings=opened.gateway.admission.moderation_state,
-        **_audit(house, opened),
+        **_audit(store, opened),
     )
 
 
 @crowd_fragments.get("/{room}/overlay")
-async def overlay(house: Here, request: Request, room: str) -> Response:
+async def overlay(crowd: CrowdDep, request: Request, room: str) -> Response:
     """The chat alone on nothing, for OBS."""
-    opened = await house.crowd.room(room)
+    opened = await crowd.room(room)
     hues = {persona.name: hue_class(persona.name) for persona in opened.authored_personas}
     return page_response(request, "crowd/overlay.html", room=CrowdRoomResponse.of(opened), hues=hues)
 
 
 @crowd_fragments.get("/{room}/people")
-async def people(house: Here, room: str) -> Response:
-    opened = await house.crowd.room(room)
+async def people(crowd: CrowdDep, room: str) -> Response:
+    opened = await crowd.room(room)
     regulars = [member_view(opened, persona) for persona in opened.authored_personas]
     return fragment_response("crowd/members.html", room=opened.rules, regulars=regulars, traits=TRAITS)
 
 
 @crowd_fragments.get("/{room}/people/{name}")
-async def person(house: Here, room: str, name: str) -> Response:
-    opened = await house.crowd.room(room)
+async def person(crowd: CrowdDep, room: str, name: str) -> Response:
+    opened = await crowd.room(room)
     found = member_view(opened, opened.persona(name))
     thoughts = list(opened.live.session.recent_decisions[name])[-_THOUGHTS:] if opened.live is not None else []
     return fragment_response(
@@ -126,14 +127,14 @@ async def person(house: Here, room: str, name: str) -> Response:
 
 
 @crowd_fragments.get("/{room}/messages/{number}")
-async def said(house: Here, room: str, number: int) -> Response:
+async def said(store: StoreDep, crowd: CrowdDep, room: str, number: int) -> Response:
     """One message: where its seconds went, why it was said, and what a moderator can do."""
-    opened = await house.crowd.room(room)
+    opened = await crowd.room(room)
     found = [message for message in await opened.gateway.after(number - 1) if message.number == number]
     message = found[0] if found else None
     decided = None
     if message is not None and message.trace is not None and message.trace.decision is not None:
-        decided = find_decision(house.store, opened.rules.name, message.trace.decision)
+        decided = find_decision(store, opened.rules.name, message.trace.decision)
     answers = await _answered(opened, message)
     return fragment_response(
         "crowd/message.html",
@@ -146,13 +147,14 @@ async def said(house: Here, room: str, number: int) -> Response:
 
 
 @crowd_fragments.get("/{room}/audit/rows")
-async def audit_rows(house: Here, room: str) -> Response:
-    return fragment_response("crowd/moderation_log.html", **_audit(house, await house.crowd.room(room)))
+async def audit_rows(store: StoreDep, crowd: CrowdDep, room: str) -> Response:
+    return fragment_response("crowd/moderation_log.html", **_audit(store, await crowd.room(room)))
 
 
 @crowd_fragments.get("/{room}/what-if")
 async def what_if_replay(
-    house: Here,
+    store: StoreDep,
+    crowd: CrowdDep,
     room: str,
     persona: Annotated[str, Query(max_length=40)],
     talkativeness: Annotated[float, Query(ge=0, le=1)],
@@ -162,12 +164,12 @@ async def what_if_replay(
     warmth: Annotated[float, Query(ge=0, le=1)],
 ) -> Response:
     """The last evening again, had one of them been different."""
-    opened = await house.crowd.room(room)
+    opened = await crowd.room(room)
     told = dict(zip(TRAITS, (talkativeness, meme_level, helpfulness, contrarian, warmth), strict=True))
     authored = opened.persona(persona)
     changed = authored.model_copy(update={"traits": authored.traits.model_copy(update=told)})
-    moderator = house.crowd.configs.moderator(opened.rules)
-    replayed = await asyncio.to_thread(replay_with_change, house.store.reader, opened.rules.name, moderator, changed)
+    moderator = crowd.configs.moderator(opened.rules)
+    replayed = await asyncio.to_thread(replay_with_change, store.reader, opened.rules.name, moderator, changed)
     gone, come = replayed.only_recorded(), replayed.only_replayed()
     return fragment_response(
         "crowd/what_if.html",
@@ -192,5 +194,5 @@ async def _answered(room: CrowdRoom, message: ChatMessage | None) -> ChatMessage
     return found[0] if found and found[0].number == int(number) else None
 
 
-def _audit(house: House, room: CrowdRoom) -> dict[str, Any]:
-    return {"audit": audit_records(house.store, room.rules.name, _AUDITS)}
+def _audit(store: Store, room: CrowdRoom) -> dict[str, Any]:
+    return {"audit": audit_records(store, room.rules.name, _AUDITS)}

@@ -12,7 +12,8 @@ from pydantic import Field
 from sse_starlette import EventSourceResponse, ServerSentEvent
 
 from coterie.base.ids import new_id
-from coterie.eventstore import WhenSlow
+from coterie.characters import Characters
+from coterie.eventstore import Store, WhenSlow
 from coterie.modes.crowd import (
     MAX_OUTSTANDING_BYTES,
     SAMPLE,
@@ -32,7 +33,7 @@ from coterie.modes.crowd import (
     audit_records,
     character_from_persona,
 )
-from coterie.surfaces.web.shared.dependencies import Here, House
+from coterie.surfaces.web.shared.dependencies import CharacterImporterDep, CharactersDep, CrowdDep, StoreDep
 from coterie.surfaces.web.shared.errors import ERROR_RESPONSES
 from coterie.surfaces.web.story.schemas import CharacterResponse, DoneResponse, RequestModel, ResponseModel
 
@@ -49,7 +50,7 @@ class CrowdRoomResponse(ResponseModel):
     """`quiet`, `waking` (the model is being loaded) or `live`."""
     stream: str
     speaking: str
-    trouble: str
+    error: str
     readers: int
     last: int
     """The number of the room's last message."""
@@ -64,7 +65,7 @@ class CrowdRoomResponse(ResponseModel):
             state=room.state,
             stream=room.stream,
             speaking=room.line_source,
-            trouble=room.problem,
+            error=room.problem,
             readers=room.fanout.readers,
             last=room.gateway.admission.last_number,
         )
@@ -123,53 +124,55 @@ class RoomRulesRequest(RequestModel):
     moderation: ModerationPolicyRequest
 
 
-def owner_chat_name(house: House) -> str:
+def owner_chat_name(characters: Characters) -> str:
     """As the chat knows you: one line, no sign that would make it a mention."""
-    name = "".join(letter for letter in house.characters.owner().name if letter.isprintable() and letter != "@")
+    name = "".join(letter for letter in characters.owner().name if letter.isprintable() and letter != "@")
     return name.strip()[:40] or "You"
 
 
 @router.get("", summary="Every room, and whether an evening runs in it")
-async def rooms(house: Here) -> list[CrowdRoomResponse]:
-    return [CrowdRoomResponse.of(await house.crowd.room(name)) for name in house.crowd.configs.rooms()]
+async def rooms(crowd: CrowdDep) -> list[CrowdRoomResponse]:
+    return [CrowdRoomResponse.of(await crowd.room(name)) for name in crowd.configs.rooms()]
 
 
 @router.get("/personas", summary="Everybody who can be in a room")
-async def personas(house: Here) -> list[Persona]:
-    return list(house.crowd.configs.personas().values())
+async def personas(crowd: CrowdDep) -> list[Persona]:
+    return list(crowd.configs.personas().values())
 
 
 @router.post("/personas/{name}/meet", summary="Take somebody into the cast, to be met in a story")
-async def meet(house: Here, name: str) -> CharacterResponse:
-    persona = house.crowd.configs.persona(name)
+async def meet(
+    characters: CharactersDep, crowd: CrowdDep, character_importer: CharacterImporterDep, name: str
+) -> CharacterResponse:
+    persona = crowd.configs.persona(name)
     if persona.character:  # they came from there
-        return CharacterResponse.of(house.characters.get(persona.character))
-    return CharacterResponse.of(await house.character_importer.author(character_from_persona(persona)))
+        return CharacterResponse.of(characters.get(persona.character))
+    return CharacterResponse.of(await character_importer.author(character_from_persona(persona)))
 
 
 @router.get("/{room}", summary="One room")
-async def one(house: Here, room: str) -> CrowdRoomResponse:
-    return CrowdRoomResponse.of(await house.crowd.room(room))
+async def one(crowd: CrowdDep, room: str) -> CrowdRoomResponse:
+    return CrowdRoomResponse.of(await crowd.room(room))
 
 
 @router.get("/{room}/rules", summary="The room's file: tempo, limits, moderation, and the numbers behind decisions")
-async def rules(house: Here, room: str) -> RoomConfig:
-    return house.crowd.configs.room(room)
+async def rules(crowd: CrowdDep, room: str) -> RoomConfig:
+    return crowd.configs.room(room)
 
 
 @router.put("/{room}/rules", summary="Change the room's tempo and moderation; kept as a file of your own")
-async def change_rules(house: Here, room: str, told: RoomRulesRequest) -> RoomConfig:
-    return (await house.crowd.change_rules(room, told.model_dump())).rules
+async def change_rules(crowd: CrowdDep, room: str, told: RoomRulesRequest) -> RoomConfig:
+    return (await crowd.change_rules(room, told.model_dump())).rules
 
 
 @router.get("/{room}/messages", summary="What was said, oldest first")
 async def messages(
-    house: Here,
+    crowd: CrowdDep,
     room: str,
     before: Annotated[int | None, Query(ge=1)] = None,
     limit: Annotated[int, Query(ge=1, le=_MAX_LISTED)] = 100,
 ) -> list[ChatMessage]:
-    gateway = (await house.crowd.room(room)).gateway
+    gateway = (await crowd.room(room)).gateway
     if before is None:
         return gateway.latest(limit)
     found = await gateway.after(max(0, before - 1 - limit))
@@ -177,50 +180,52 @@ async def messages(
 
 
 @router.post("/{room}/messages", summary="Say something, as yourself")
-async def say(house: Here, room: str, told: ChatLineRequest) -> ChatMessage:
-    gateway = (await house.crowd.room(room)).gateway
-    author = ChatAuthor(name=owner_chat_name(house), kind="human")
+async def say(characters: CharactersDep, crowd: CrowdDep, room: str, told: ChatLineRequest) -> ChatMessage:
+    gateway = (await crowd.room(room)).gateway
+    author = ChatAuthor(name=owner_chat_name(characters), kind="human")
     post = ChatPost(id=told.id or new_id(), room=room, author=author, text=told.text, reply_to=told.reply_to)
     return await gateway.post(post)
 
 
 @router.post("/{room}/seats", summary="Let somebody of the cast sit in a room, from the next session on")
-async def seat(house: Here, room: str, told: AddMemberRequest) -> Persona:
-    return await house.crowd.add_member(room, house.characters.find(told.character).identity)
+async def seat(characters: CharactersDep, crowd: CrowdDep, room: str, told: AddMemberRequest) -> Persona:
+    return await crowd.add_member(room, characters.find(told.character).identity)
 
 
 @router.post("/{room}/start", summary="Begin an evening around a stream")
-async def start(house: Here, room: str, told: StartSessionRequest) -> CrowdRoomResponse:
-    return CrowdRoomResponse.of(await house.crowd.start(room, told.stream.strip() or SAMPLE, line_source=told.speaking))
+async def start(crowd: CrowdDep, room: str, told: StartSessionRequest) -> CrowdRoomResponse:
+    return CrowdRoomResponse.of(await crowd.start(room, told.stream.strip() or SAMPLE, line_source=told.speaking))
 
 
 @router.post("/{room}/stop", summary="End the evening; everybody looks back")
-async def stop(house: Here, room: str) -> CrowdRoomResponse:
-    return CrowdRoomResponse.of(await house.crowd.stop(room))
+async def stop(crowd: CrowdDep, room: str) -> CrowdRoomResponse:
+    return CrowdRoomResponse.of(await crowd.stop(room))
 
 
 @router.post("/{room}/rulings", summary="Time out, ban, pardon, slow down, followers only, switch off")
-async def rule(house: Here, room: str, told: ModerationRequest) -> DoneResponse:
-    gateway = (await house.crowd.room(room)).gateway
-    await gateway.moderate(CrowdRuled(at_ms=gateway.now_ms(), by=owner_chat_name(house), **told.model_dump()))
+async def rule(characters: CharactersDep, crowd: CrowdDep, room: str, told: ModerationRequest) -> DoneResponse:
+    gateway = (await crowd.room(room)).gateway
+    await gateway.moderate(CrowdRuled(at_ms=gateway.now_ms(), by=owner_chat_name(characters), **told.model_dump()))
     return DoneResponse()
 
 
 @router.get("/{room}/audit", summary="What was refused, redacted, noted or ruled, newest first")
-async def audit(house: Here, room: str, limit: Annotated[int, Query(ge=1, le=_MAX_LISTED)] = 100) -> list[AuditRecord]:
-    return audit_records(house.store, (await house.crowd.room(room)).rules.name, limit)
+async def audit(
+    store: StoreDep, crowd: CrowdDep, room: str, limit: Annotated[int, Query(ge=1, le=_MAX_LISTED)] = 100
+) -> list[AuditRecord]:
+    return audit_records(store, (await crowd.room(room)).rules.name, limit)
 
 
 @router.post("/{room}/people/{name}/revert", summary="Take somebody back to an earlier snapshot, exactly")
-async def revert(house: Here, room: str, name: str, told: RevertRequest) -> DoneResponse:
-    opened = await house.crowd.room(room)
+async def revert(crowd: CrowdDep, room: str, name: str, told: RevertRequest) -> DoneResponse:
+    opened = await crowd.room(room)
     await opened.drift.revert(opened.persona(name), told.to)
     return DoneResponse()
 
 
 @router.post("/{room}/people/{name}/freeze", summary="Forbid somebody to change, or allow it again")
-async def freeze(house: Here, room: str, name: str, told: FreezeRequest) -> DoneResponse:
-    opened = await house.crowd.room(room)
+async def freeze(crowd: CrowdDep, room: str, name: str, told: FreezeRequest) -> DoneResponse:
+    opened = await crowd.room(room)
     await opened.drift.freeze(opened.persona(name), told.frozen)
     return DoneResponse()
 
@@ -265,17 +270,18 @@ class _PageReader:
     response_class=EventSourceResponse,
 )
 async def live(
-    house: Here,
+    store: StoreDep,
+    crowd: CrowdDep,
     room: str,
     after: Annotated[int | None, Query(ge=0)] = None,
     last_event_id: Annotated[str | None, Header()] = None,
 ) -> EventSourceResponse:
-    opened = await house.crowd.room(room)
+    opened = await crowd.room(room)
     if last_event_id is not None and last_event_id.isdecimal():
         after = int(last_event_id)
     stopping = anyio.Event()
     return EventSourceResponse(
-        _stream(house, opened, after, stopping),
+        _stream(store, opened, after, stopping),
         sep="\n",
         ping=_HEARTBEAT_S,
         send_timeout=60,
@@ -285,12 +291,12 @@ async def live(
 
 
 async def _stream(
-    house: House, room: CrowdRoom, after: int | None, stopping: anyio.Event
+    store: Store, room: CrowdRoom, after: int | None, stopping: anyio.Event
 ) -> AsyncIterator[ServerSentEvent]:
     reader = _PageReader(room)
     missed = None if after is None else await room.gateway.after(after)
     beside = [
-        asyncio.create_task(_listen(house, room, reader)),
+        asyncio.create_task(_listen(store, room, reader)),
         asyncio.create_task(_end_on_shutdown(stopping, reader)),
     ]
     try:
@@ -309,9 +315,9 @@ async def _stream(
             task.cancel()
 
 
-async def _listen(house: House, room: CrowdRoom, reader: _PageReader) -> None:
+async def _listen(store: Store, room: CrowdRoom, reader: _PageReader) -> None:
     pattern = f"*.*.{room.rules.name}"
-    async with house.store.bus.subscribe(pattern, limit=10_000, when_slow=WhenSlow.DROP_OLDEST) as heard:
+    async with store.bus.subscribe(pattern, limit=10_000, when_slow=WhenSlow.DROP_OLDEST) as heard:
         async for message in heard:
             if (name := _EVENT_NAMES.get(type(message.body))) is not None:
                 reader.outgoing.put_nowait((name, message.body.wire(), None))

@@ -11,11 +11,13 @@ from typing import Any
 from fastapi import Request, Response
 
 from coterie.base.redaction import redact
-from coterie.characters import OWNER
-from coterie.conversation import LiveText, Turn, TurnQueries
-from coterie.modes.desk import DeskChat
+from coterie.characters import OWNER, Characters
+from coterie.conversation import Feed, LiveText, Turn, TurnQueries
+from coterie.eventstore import Store
+from coterie.llm import Models
+from coterie.modes.desk import DeskChat, DeskService
 from coterie.surfaces.web.desk import routes
-from coterie.surfaces.web.shared.dependencies import Here, House
+from coterie.surfaces.web.shared.dependencies import CharactersDep, DeskDep, FeedDep, ModelsDep, StoreDep
 from coterie.surfaces.web.shared.prose import clean_line, excerpt
 from coterie.surfaces.web.shared.templates import PageRouter, fragment_response, page_response
 from coterie.surfaces.web.story.live import LiveUpdate, can_resume
@@ -29,9 +31,9 @@ from coterie.surfaces.web.story.live import LiveUpdate, can_resume
 _TICK_S = 0.5
 
 
-async def desk_updates(house: House, room: str, after: int) -> AsyncIterator[LiveUpdate]:
-    whole = not can_resume(house, after)
-    async with house.feed.follow(room, None if whole else after) as following:
+async def desk_updates(feed: Feed, room: str, after: int) -> AsyncIterator[LiveUpdate]:
+    whole = not can_resume(feed, after)
+    async with feed.follow(room, None if whole else after) as following:
         yield LiveUpdate("timeline" if whole else "caught-up", {}, following.after)
         told = 0.0
         loop = asyncio.get_running_loop()
@@ -68,83 +70,91 @@ class DeskTurnView:
     by_person: bool
     text: str
     at: datetime
-    trouble: str
+    error: str
 
 
 @router.get("")
-async def desks(house: Here, request: Request) -> Response:
-    listed = [_chat_row(house, chat) for chat in house.desk.queries.chats()]
-    standing = await house.desk.sandbox.status()
-    choices = [(bot.id, clean_line(bot.name)) for bot in house.characters.all()]
+async def desks(store: StoreDep, characters: CharactersDep, desk: DeskDep, request: Request) -> Response:
+    listed = [_chat_row(store, characters, desk, chat) for chat in desk.queries.chats()]
+    standing = await desk.sandbox.status()
+    choices = [(bot.id, clean_line(bot.name)) for bot in characters.all()]
     return page_response(request, "desk/chats.html", chats=listed, choices=choices, sandbox=standing)
 
 
 @router.get("/{chat}")
-async def show(house: Here, request: Request, chat: str) -> Response:
-    found = house.desk.queries.chat(f"room:{chat}")
-    at = house.feed.last_id()  # before anything is read: what comes later is told
+async def show(
+    store: StoreDep,
+    characters: CharactersDep,
+    desk: DeskDep,
+    feed: FeedDep,
+    models: ModelsDep,
+    request: Request,
+    chat: str,
+) -> Response:
+    found = desk.queries.chat(f"room:{chat}")
+    at = feed.last_id()  # before anything is read: what comes later is told
     return page_response(
         request,
         "desk/chat.html",
         at=at,
         chat=found,
         id=chat,
-        name=clean_line(house.characters.get(found.character).name),
-        said=_turn_views(house, found),
-        **await _now(house, chat),
+        name=clean_line(characters.get(found.character).name),
+        said=_turn_views(store, characters, found),
+        **await _now(store, characters, desk, models, chat),
     )
 
 
 @router.get("/{chat}/messages")
-async def talk(house: Here, chat: str) -> Response:
-    found = house.desk.queries.chat(f"room:{chat}")
-    name = clean_line(house.characters.get(found.character).name)
+async def talk(store: StoreDep, characters: CharactersDep, desk: DeskDep, chat: str) -> Response:
+    found = desk.queries.chat(f"room:{chat}")
+    name = clean_line(characters.get(found.character).name)
     return fragment_response(
-        "desk/messages.html", said=_turn_views(house, found), name=name, waits=_reply_pending(house, found)
+        "desk/messages.html", said=_turn_views(store, characters, found), name=name, waits=_reply_pending(desk, found)
     )
 
 
 @router.get("/{chat}/activity")
-async def now(house: Here, chat: str) -> Response:
-    return fragment_response("desk/activity.html", id=chat, **await _now(house, chat))
+async def now(store: StoreDep, characters: CharactersDep, desk: DeskDep, models: ModelsDep, chat: str) -> Response:
+    return fragment_response("desk/activity.html", id=chat, **await _now(store, characters, desk, models, chat))
 
 
 @router.get("/{chat}/processes/{process}")
-async def steps(house: Here, chat: str, process: str) -> Response:
-    work = await routes.process(house, chat, process)
+async def steps(desk: DeskDep, chat: str, process: str) -> Response:
+    work = await routes.process(desk, chat, process)
     return fragment_response("desk/steps.html", work=work)
 
 
-async def _now(house: House, chat: str) -> dict[str, Any]:
-    whole = await routes.show(house, chat)
-    found = house.desk.queries.chat(f"room:{chat}")
-    return {"now": whole, "waits": _reply_pending(house, found), "skills": house.desk.skills.all(found.character)}
+async def _now(store: Store, characters: Characters, desk: DeskService, models: Models, chat: str) -> dict[str, Any]:
+    whole = await routes.show(store, characters, desk, models, chat)
+    found = desk.queries.chat(f"room:{chat}")
+    return {"now": whole, "waits": _reply_pending(desk, found), "skills": desk.skills.all(found.character)}
 
 
-def _reply_pending(house: House, chat: DeskChat) -> bool:
+def _reply_pending(desk: DeskService, chat: DeskChat) -> bool:
     """Whether somebody spoke and is not answered yet."""
-    newest = house.desk.queries.newest_message(chat.room)
-    return newest is not None and not house.desk.replies.handled(newest)
+    newest = desk.queries.newest_message(chat.room)
+    return newest is not None and not desk.replies.handled(newest)
 
 
-def _turn_views(house: House, chat: DeskChat) -> list[DeskTurnView]:
-    you, name = house.characters.owner().name, house.characters.get(chat.character).name
+def _turn_views(store: Store, characters: Characters, chat: DeskChat) -> list[DeskTurnView]:
+    you, name = characters.owner().name, characters.get(chat.character).name
 
     def shown(turn: Turn) -> DeskTurnView:
         who = (you if turn.speaker == OWNER else turn.speaker) if turn.by_person else name
         return DeskTurnView(turn.id, clean_line(who), turn.by_person, turn.text, turn.shown_at, redact(turn.why))
 
-    return [shown(turn) for turn in TurnQueries(house.store).latest(chat.room, _LAST)]
+    return [shown(turn) for turn in TurnQueries(store).latest(chat.room, _LAST)]
 
 
-def _chat_row(house: House, chat: DeskChat) -> DeskChatRow:
-    latest = TurnQueries(house.store).last_with_text(chat.room)
-    name = clean_line(house.characters.get(chat.character).name)
+def _chat_row(store: Store, characters: Characters, desk: DeskService, chat: DeskChat) -> DeskChatRow:
+    latest = TurnQueries(store).last_with_text(chat.room)
+    name = clean_line(characters.get(chat.character).name)
     return DeskChatRow(
         id=chat.room.removeprefix("room:"),
         title=clean_line(chat.title) or name,
         name=name,
-        busy=house.desk.queries.active_count(chat.room),
+        busy=desk.queries.active_count(chat.room),
         snippet=excerpt(latest.text) if latest else "",
         at=latest.at if latest else None,
     )

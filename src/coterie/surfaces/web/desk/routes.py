@@ -10,15 +10,17 @@ from fastapi import APIRouter, Query, Response, status
 from pydantic import Field
 
 from coterie.base.redaction import redact
-from coterie.characters import OWNER
+from coterie.characters import OWNER, Characters
 from coterie.conversation import Turn, TurnQueries
-from coterie.llm import UsageQueries
+from coterie.eventstore import Store
+from coterie.llm import Models, UsageQueries
 from coterie.messaging import RoomRef, Rooms
 from coterie.modes.desk import (
     DeskChat,
     DeskConversation,
     DeskError,
     DeskSchedule,
+    DeskService,
     McpServerState,
     Process,
     SandboxStatus,
@@ -27,7 +29,7 @@ from coterie.modes.desk import (
     WorkerStep,
 )
 from coterie.modes.story import ReadMarks
-from coterie.surfaces.web.shared.dependencies import Here, House
+from coterie.surfaces.web.shared.dependencies import CharactersDep, DeskDep, ModelsDep, StoreDep
 from coterie.surfaces.web.shared.errors import ERROR_RESPONSES
 from coterie.surfaces.web.story.schemas import DoneResponse, Name, Prose, RequestModel, ResponseModel
 
@@ -202,9 +204,9 @@ class DeskChatResponse(ResponseModel):
     """How many branches and workers are at it."""
 
     @classmethod
-    def of(cls, house: House, chat: DeskChat) -> DeskChatResponse:
-        name = house.characters.get(chat.character).name
-        busy = house.desk.queries.active_count(chat.room)
+    def of(cls, characters: Characters, desk: DeskService, chat: DeskChat) -> DeskChatResponse:
+        name = characters.get(chat.character).name
+        busy = desk.queries.active_count(chat.room)
         return cls(
             id=chat.room.removeprefix("room:"),
             title=chat.title or name,
@@ -237,7 +239,7 @@ class DeskTurnResponse(ResponseModel):
     speaker: str
     text: str
     by_person: bool
-    trouble: str
+    error: str
     """Why there is no more of it."""
     at: datetime
     answers: str | None
@@ -250,7 +252,7 @@ class DeskReplyResponse(ResponseModel):
     """It was your yes or no to a worker, and this became of it."""
     reply: DeskTurnResponse | None = None
     """With `wait=true`; null where nothing was said."""
-    trouble: str = ""
+    error: str = ""
 
 
 router = APIRouter(prefix="/desk", tags=["desk"], responses=ERROR_RESPONSES)
@@ -259,73 +261,79 @@ _WAIT_S = 300.0
 
 
 @router.get("", summary="All conversations at the desk, newest first")
-async def chats(house: Here) -> list[DeskChatResponse]:
-    return [DeskChatResponse.of(house, chat) for chat in house.desk.queries.chats()]
+async def chats(characters: CharactersDep, desk: DeskDep) -> list[DeskChatResponse]:
+    return [DeskChatResponse.of(characters, desk, chat) for chat in desk.queries.chats()]
 
 
 @router.post("", summary="Begin a conversation", status_code=status.HTTP_201_CREATED)
-async def begin(house: Here, taken: DeskChatRequest) -> DeskChatResponse:
-    bot = house.characters.find(taken.character)
+async def begin(store: StoreDep, characters: CharactersDep, desk: DeskDep, taken: DeskChatRequest) -> DeskChatResponse:
+    bot = characters.find(taken.character)
     if not taken.webhook:
-        return DeskChatResponse.of(house, house.desk.queries.chat(await house.desk.open(bot.id, OWNER, taken.title)))
-    place, rooms = RoomRef(surface="webhook", id=taken.webhook), Rooms(house.store)
+        return DeskChatResponse.of(characters, desk, desk.queries.chat(await desk.open(bot.id, OWNER, taken.title)))
+    place, rooms = RoomRef(surface="webhook", id=taken.webhook), Rooms(store)
     if rooms.find(place) is not None:
         raise DeskError(f"The webhook room {taken.webhook!r} is in use.", "Choose a name that nobody has called yet.")
-    opened = await DeskConversation(house.store, house.desk, house.characters).open(OWNER, bot.id, taken.title)
+    opened = await DeskConversation(store, desk, characters).open(OWNER, bot.id, taken.title)
     bound = await rooms.bind(place, OWNER, DeskConversation.mode, bot.id, opened, taken.title or bot.name)
-    return DeskChatResponse.of(house, house.desk.queries.chat(bound.context))
+    return DeskChatResponse.of(characters, desk, desk.queries.chat(bound.context))
 
 
 @router.get("/sandbox", summary="Whether commands are run here, and if not, why and what to do")
-async def sandbox(house: Here) -> SandboxStatusResponse:
-    return SandboxStatusResponse.of(await house.desk.sandbox.status())
+async def sandbox(desk: DeskDep) -> SandboxStatusResponse:
+    return SandboxStatusResponse.of(await desk.sandbox.status())
 
 
 @router.get("/tool-servers", summary="The servers of tools (MCP) for workers, and how they stand")
-async def tool_servers(house: Here) -> list[ToolServerResponse]:
-    return [ToolServerResponse.of(state) for state in house.desk.mcp_servers.states.values()]
+async def tool_servers(desk: DeskDep) -> list[ToolServerResponse]:
+    return [ToolServerResponse.of(state) for state in desk.mcp_servers.states.values()]
 
 
 @router.get("/skills/{character}", summary="The skills of a character")
-async def skills(house: Here, character: str) -> list[SkillResponse]:
-    return [SkillResponse.of(skill) for skill in house.desk.skills.all(house.characters.find(character).id)]
+async def skills(characters: CharactersDep, desk: DeskDep, character: str) -> list[SkillResponse]:
+    return [SkillResponse.of(skill) for skill in desk.skills.all(characters.find(character).id)]
 
 
 @router.put("/skills/{character}/{skill}", summary="Switch a skill on or off")
-async def switch_skill(house: Here, character: str, skill: str, taken: SwitchRequest) -> list[SkillResponse]:
-    await house.desk.skills.switch(house.characters.find(character).id, skill, on=taken.on, actor=OWNER)
-    return await skills(house, character)
+async def switch_skill(
+    characters: CharactersDep, desk: DeskDep, character: str, skill: str, taken: SwitchRequest
+) -> list[SkillResponse]:
+    await desk.skills.switch(characters.find(character).id, skill, on=taken.on, actor=OWNER)
+    return await skills(characters, desk, character)
 
 
 @router.get(_CHAT, summary="A conversation as it stands: who works, what is planned, what it cost")
-async def show(house: Here, chat: str) -> DeskChatDetailResponse:
-    found = house.desk.queries.chat(f"room:{chat}")
+async def show(
+    store: StoreDep, characters: CharactersDep, desk: DeskDep, models: ModelsDep, chat: str
+) -> DeskChatDetailResponse:
+    found = desk.queries.chat(f"room:{chat}")
     return DeskChatDetailResponse(
-        **DeskChatResponse.of(house, found).model_dump(),
-        status=house.desk.prompts.status(found),
-        bulletin=house.desk.bulletins.text(found),
-        processes=[ProcessResponse.of(process) for process in house.desk.queries.status_processes(found.room)],
-        schedules=[ScheduleResponse.of(each) for each in house.desk.schedules.queries.all(found.room)],
-        sandbox=await sandbox(house),
-        spent_today=spent_today(house, found),
+        **DeskChatResponse.of(characters, desk, found).model_dump(),
+        status=desk.prompts.status(found),
+        bulletin=desk.bulletins.text(found),
+        processes=[ProcessResponse.of(process) for process in desk.queries.status_processes(found.room)],
+        schedules=[ScheduleResponse.of(each) for each in desk.schedules.queries.all(found.room)],
+        sandbox=await sandbox(desk),
+        spent_today=spent_today(store, models, found),
     )
 
 
 @router.post(_CHAT + "/read", summary="All of it has been read: nothing in it is new")
-async def mark_read(house: Here, chat: str) -> DoneResponse:
-    await ReadMarks(house.store).mark_read(house.desk.queries.chat(f"room:{chat}").room)
+async def mark_read(store: StoreDep, desk: DeskDep, chat: str) -> DoneResponse:
+    await ReadMarks(store).mark_read(desk.queries.chat(f"room:{chat}").room)
     return DoneResponse()
 
 
 @router.get(_CHAT + "/messages", summary="What was said, oldest first; `before` goes further back")
 async def messages(
-    house: Here,
+    store: StoreDep,
+    characters: CharactersDep,
+    desk: DeskDep,
     chat: str,
     before: Annotated[int | None, Query(ge=1)] = None,
     limit: Annotated[int, Query(ge=1, le=500)] = 50,
 ) -> list[DeskTurnResponse]:
-    found = house.desk.queries.chat(f"room:{chat}")
-    return [turn_response(house, found, turn) for turn in TurnQueries(house.store).latest(found.room, limit, before)]
+    found = desk.queries.chat(f"room:{chat}")
+    return [turn_response(characters, found, turn) for turn in TurnQueries(store).latest(found.room, limit, before)]
 
 
 @router.post(
@@ -335,113 +343,118 @@ async def messages(
     responses={200: {"model": DeskReplyResponse, "description": "With `wait=true`: what was said."}},
 )
 async def say(
-    house: Here, chat: str, taken: DeskMessageRequest, response: Response, wait: bool = False
+    characters: CharactersDep,
+    desk: DeskDep,
+    chat: str,
+    taken: DeskMessageRequest,
+    response: Response,
+    wait: bool = False,
 ) -> DeskReplyResponse:
-    found = house.desk.queries.chat(f"room:{chat}")
-    if decided := await house.desk.confirmations.handle_answer(found, taken.text, OWNER):
+    found = desk.queries.chat(f"room:{chat}")
+    if decided := await desk.confirmations.handle_answer(found, taken.text, OWNER):
         response.status_code = status.HTTP_200_OK
         return DeskReplyResponse(decided=decided)
     key = f"api:{found.room}:{taken.key}" if taken.key else None
-    turn = await house.desk.send_message(found.room, taken.text, person=OWNER, key=key)
+    turn = await desk.send_message(found.room, taken.text, person=OWNER, key=key)
     if not wait:
         return DeskReplyResponse(turn=turn)
     try:
         async with asyncio.timeout(_WAIT_S):
-            reply = await house.desk.replies.wait(found.room, turn)
+            reply = await desk.replies.wait(found.room, turn)
     except TimeoutError:
         return DeskReplyResponse(turn=turn)  # it goes on being answered; whoever asked may look later
     response.status_code = status.HTTP_200_OK
-    trouble = "The reply failed; see System status for the reason." if house.desk.replies.given_up(turn) else ""
-    return DeskReplyResponse(turn=turn, reply=turn_response(house, found, reply) if reply else None, trouble=trouble)
+    error = "The reply failed; see System status for the reason." if desk.replies.given_up(turn) else ""
+    return DeskReplyResponse(turn=turn, reply=turn_response(characters, found, reply) if reply else None, error=error)
 
 
 @router.post(_CHAT + "/stop", summary="End everything that goes on in this conversation")
-async def stop(house: Here, chat: str) -> DoneResponse:
-    room = house.desk.queries.chat(f"room:{chat}").room
-    return DoneResponse(done=await DeskConversation(house.store, house.desk, house.characters).stop(room))
+async def stop(store: StoreDep, characters: CharactersDep, desk: DeskDep, chat: str) -> DoneResponse:
+    room = desk.queries.chat(f"room:{chat}").room
+    return DoneResponse(done=await DeskConversation(store, desk, characters).stop(room))
 
 
 @router.get(_CHAT + "/processes", summary="Branches and workers, oldest first")
-async def processes(house: Here, chat: str) -> list[ProcessResponse]:
-    room = house.desk.queries.chat(f"room:{chat}").room
-    return [ProcessResponse.of(process) for process in house.desk.queries.processes(room)]
+async def processes(desk: DeskDep, chat: str) -> list[ProcessResponse]:
+    room = desk.queries.chat(f"room:{chat}").room
+    return [ProcessResponse.of(process) for process in desk.queries.processes(room)]
 
 
 @router.post(_CHAT + "/workers", summary="Give a worker a task yourself", status_code=status.HTTP_201_CREATED)
-async def start_worker(house: Here, chat: str, taken: TaskRequest) -> ProcessResponse:
+async def start_worker(desk: DeskDep, chat: str, taken: TaskRequest) -> ProcessResponse:
     room = f"room:{chat}"
-    worker = await house.desk.start_worker(room, taken.task, interactive=taken.interactive, person=OWNER)
-    return ProcessResponse.of(house.desk.queries.process(room, worker))
+    worker = await desk.start_worker(room, taken.task, interactive=taken.interactive, person=OWNER)
+    return ProcessResponse.of(desk.queries.process(room, worker))
 
 
 @router.get(_PROCESS, summary="A branch or a worker, step by step")
-async def process(house: Here, chat: str, process: str) -> ProcessDetailResponse:
-    found = house.desk.queries.process(f"room:{chat}", process)
-    done = [StepResponse.of(step) for step in house.desk.queries.worker_steps(found)]
+async def process(desk: DeskDep, chat: str, process: str) -> ProcessDetailResponse:
+    found = desk.queries.process(f"room:{chat}", process)
+    done = [StepResponse.of(step) for step in desk.queries.worker_steps(found)]
     return ProcessDetailResponse(**ProcessResponse.of(found).model_dump(), done=done)
 
 
 @router.post(_PROCESS + "/cancel", summary="End it, whatever it is doing; false if it had ended already")
-async def cancel(house: Here, chat: str, process: str) -> DoneResponse:
-    return DoneResponse(done=await house.desk.processes.cancel(f"room:{chat}", process, actor=OWNER))
+async def cancel(desk: DeskDep, chat: str, process: str) -> DoneResponse:
+    return DoneResponse(done=await desk.processes.cancel(f"room:{chat}", process, actor=OWNER))
 
 
 @router.post(_PROCESS + "/follow-up", summary="Give a waiting worker its follow-up")
-async def follow_up(house: Here, chat: str, process: str, taken: FollowUpRequest) -> ProcessResponse:
-    await house.desk.processes.send_follow_up(f"room:{chat}", process, taken.text, actor=OWNER)
-    return ProcessResponse.of(house.desk.queries.process(f"room:{chat}", process))
+async def follow_up(desk: DeskDep, chat: str, process: str, taken: FollowUpRequest) -> ProcessResponse:
+    await desk.processes.send_follow_up(f"room:{chat}", process, taken.text, actor=OWNER)
+    return ProcessResponse.of(desk.queries.process(f"room:{chat}", process))
 
 
 @router.post(_PROCESS + "/answer", summary="Your yes or no to a tool that sends or spends")
-async def answer(house: Here, chat: str, process: str, taken: ConfirmationRequest) -> ProcessResponse:
-    await house.desk.processes.confirm(f"room:{chat}", process, allowed=taken.allowed, actor=OWNER)
-    return ProcessResponse.of(house.desk.queries.process(f"room:{chat}", process))
+async def answer(desk: DeskDep, chat: str, process: str, taken: ConfirmationRequest) -> ProcessResponse:
+    await desk.processes.confirm(f"room:{chat}", process, allowed=taken.allowed, actor=OWNER)
+    return ProcessResponse.of(desk.queries.process(f"room:{chat}", process))
 
 
 @router.get(_CHAT + "/schedules", summary="What it does by itself, and when")
-async def schedules(house: Here, chat: str) -> list[ScheduleResponse]:
-    room = house.desk.queries.chat(f"room:{chat}").room
-    return [ScheduleResponse.of(each) for each in house.desk.schedules.queries.all(room)]
+async def schedules(desk: DeskDep, chat: str) -> list[ScheduleResponse]:
+    room = desk.queries.chat(f"room:{chat}").room
+    return [ScheduleResponse.of(each) for each in desk.schedules.queries.all(room)]
 
 
 @router.post(_CHAT + "/schedules", summary="Add a schedule", status_code=status.HTTP_201_CREATED)
-async def add_schedule(house: Here, chat: str, taken: ScheduleRequest) -> ScheduleResponse:
-    made = await house.desk.schedules.set(f"room:{chat}", taken.prompt, taken.when, actor=OWNER)
-    return ScheduleResponse.of(house.desk.schedules.queries.get(f"room:{chat}", made))
+async def add_schedule(desk: DeskDep, chat: str, taken: ScheduleRequest) -> ScheduleResponse:
+    made = await desk.schedules.set(f"room:{chat}", taken.prompt, taken.when, actor=OWNER)
+    return ScheduleResponse.of(desk.schedules.queries.get(f"room:{chat}", made))
 
 
 @router.put(_SCHEDULE, summary="Change what is done, or when")
-async def change_schedule(house: Here, chat: str, schedule: str, taken: ScheduleRequest) -> ScheduleResponse:
-    await house.desk.schedules.set(f"room:{chat}", taken.prompt, taken.when, schedule=schedule, actor=OWNER)
-    return ScheduleResponse.of(house.desk.schedules.queries.get(f"room:{chat}", schedule))
+async def change_schedule(desk: DeskDep, chat: str, schedule: str, taken: ScheduleRequest) -> ScheduleResponse:
+    await desk.schedules.set(f"room:{chat}", taken.prompt, taken.when, schedule=schedule, actor=OWNER)
+    return ScheduleResponse.of(desk.schedules.queries.get(f"room:{chat}", schedule))
 
 
 @router.post(_SCHEDULE + "/switch", summary="Switch it on or off")
-async def switch_schedule(house: Here, chat: str, schedule: str, taken: SwitchRequest) -> ScheduleResponse:
-    await house.desk.schedules.switch(f"room:{chat}", schedule, on=taken.on, actor=OWNER)
-    return ScheduleResponse.of(house.desk.schedules.queries.get(f"room:{chat}", schedule))
+async def switch_schedule(desk: DeskDep, chat: str, schedule: str, taken: SwitchRequest) -> ScheduleResponse:
+    await desk.schedules.switch(f"room:{chat}", schedule, on=taken.on, actor=OWNER)
+    return ScheduleResponse.of(desk.schedules.queries.get(f"room:{chat}", schedule))
 
 
 @router.delete(_SCHEDULE, summary="Remove a schedule")
-async def remove_schedule(house: Here, chat: str, schedule: str) -> DoneResponse:
-    await house.desk.schedules.remove(f"room:{chat}", schedule, actor=OWNER)
+async def remove_schedule(desk: DeskDep, chat: str, schedule: str) -> DoneResponse:
+    await desk.schedules.remove(f"room:{chat}", schedule, actor=OWNER)
     return DoneResponse()
 
 
-def turn_response(house: House, chat: DeskChat, turn: Turn) -> DeskTurnResponse:
-    you, name = house.characters.owner().name, house.characters.get(chat.character).name
+def turn_response(characters: Characters, chat: DeskChat, turn: Turn) -> DeskTurnResponse:
+    you, name = characters.owner().name, characters.get(chat.character).name
     return DeskTurnResponse(
         id=turn.id,
         seq=turn.seq,
         speaker=(you if turn.speaker == OWNER else turn.speaker) if turn.by_person else name,
         text=turn.text,
         by_person=turn.by_person,
-        trouble=turn.why,
+        error=turn.why,
         at=turn.shown_at,
         answers=turn.answers,
     )
 
 
-def spent_today(house: House, chat: DeskChat) -> SpendingResponse:
-    calls, tokens, usd = UsageQueries(house.store).room_total(chat.room, house.models.ledger.today)
+def spent_today(store: Store, models: Models, chat: DeskChat) -> SpendingResponse:
+    calls, tokens, usd = UsageQueries(store).room_total(chat.room, models.ledger.today)
     return SpendingResponse(calls=calls, tokens=tokens, usd=usd)

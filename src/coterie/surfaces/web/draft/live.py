@@ -12,10 +12,9 @@ from contextlib import AsyncExitStack
 from typing import Any
 from urllib.parse import quote, unquote
 
-from coterie.conversation import AssistantTurn, AssistantTurnStarted, UserTurn
-from coterie.eventstore import AnyEvent, WhenSlow, subject_token
-from coterie.modes.draft import NoSuchDocument, Thread, parse_reply, visible_text
-from coterie.surfaces.web.shared.dependencies import House
+from coterie.conversation import AssistantTurn, AssistantTurnStarted, Feed, UserTurn
+from coterie.eventstore import AnyEvent, Store, WhenSlow, subject_token
+from coterie.modes.draft import DraftService, NoSuchDocument, Thread, parse_reply, visible_text
 from coterie.surfaces.web.shared.prose import render_block, split_blocks
 from coterie.surfaces.web.story.live import LiveUpdate, can_resume
 
@@ -30,11 +29,13 @@ def channel_name(workspace: str, branch: str, path: str) -> str:
 
 
 class DocumentUpdates:
-    def __init__(self, house: House, followed: str, after: int) -> None:
+    def __init__(self, store: Store, draft: DraftService, feed: Feed, followed: str, after: int) -> None:
         parts = [unquote(part) for part in followed.removeprefix(PREFIX).split(":")]
         if len(parts) != 3:
             raise NoSuchDocument("This page follows no document.", "Reload it.")
-        self._house = house
+        self._store = store
+        self._draft = draft
+        self._feed = feed
         self._workspace, self._branch, self._path = parts
         self._after = after
         self._sheet = -1
@@ -45,12 +46,12 @@ class DocumentUpdates:
         news = asyncio.Event()
         async with AsyncExitStack() as ears:
             for subject in ("event.>", "live.>", f"live_document.{subject_token(self._workspace)}"):
-                source = self._house.store.bus.subscribe(subject, limit=1, when_slow=WhenSlow.DROP_OLDEST)
+                source = self._store.bus.subscribe(subject, limit=1, when_slow=WhenSlow.DROP_OLDEST)
                 ear = asyncio.create_task(_hear(await ears.enter_async_context(source), news))
                 ears.callback(ear.cancel)
-            everything = not can_resume(self._house, self._after)
+            everything = not can_resume(self._feed, self._after)
             if everything:
-                self._after = self._house.feed.last_id()
+                self._after = self._feed.last_id()
             yield LiveUpdate("document", {"sidebar": True, "threads": ["*"], "document": True}, self._after)
             while True:
                 told = self._changed()
@@ -67,7 +68,7 @@ class DocumentUpdates:
         """What happened since, as the parts of the page to look at again."""
         told: dict[str, Any] = {}
         talk: set[str] = set()
-        while page := self._house.store.reader.read(after=self._after, limit=200):
+        while page := self._store.reader.read(after=self._after, limit=200):
             self._after = page[-1].id
             rooms = {one.room for one in self._threads()}
             for event in page:
@@ -75,7 +76,7 @@ class DocumentUpdates:
                     self._sort(event, told, talk)
         if talk:
             told["threads"] = sorted(talk)
-        sheet = self._house.draft.documents.live.revision(self._workspace, self._path, self._branch)
+        sheet = self._draft.documents.live.revision(self._workspace, self._path, self._branch)
         if sheet != self._sheet:
             self._sheet = sheet
             told["document"] = True
@@ -92,7 +93,7 @@ class DocumentUpdates:
             told["sidebar"] = True
 
     def _words(self) -> list[dict[str, Any]]:
-        draft = self._house.draft
+        draft = self._draft
         found: list[dict[str, Any]] = []
         for thread in self._threads():
             so_far = draft.replies.partial(thread.room)
@@ -112,7 +113,7 @@ class DocumentUpdates:
         return found
 
     def _threads(self) -> list[Thread]:
-        return self._house.draft.thread_queries.threads(self._workspace, self._path, self._branch)
+        return self._draft.thread_queries.threads(self._workspace, self._path, self._branch)
 
 
 async def _hear(source: AsyncIterator[Any], news: asyncio.Event) -> None:

@@ -17,10 +17,10 @@ from fastapi import Request, Response
 from fastapi.responses import JSONResponse, RedirectResponse
 
 from coterie.base.redaction import redact
-from coterie.characters import NoSuchCharacter, NoSuchPerson
 from coterie.conversation import Turn
 from coterie.modes.draft import (
     DraftError,
+    DraftService,
     LiveDocument,
     Proposal,
     Revision,
@@ -31,8 +31,8 @@ from coterie.modes.draft import (
     word_diff,
 )
 from coterie.surfaces.web.draft.live import channel_name
-from coterie.surfaces.web.shared.dependencies import CurrentPerson, Here, House
-from coterie.surfaces.web.shared.labels import ReplyError, reply_error
+from coterie.surfaces.web.shared.dependencies import CharactersDep, CurrentPerson, DraftDep, FeedDep
+from coterie.surfaces.web.shared.labels import NameCache, NamesDep, ReplyError, reply_error
 from coterie.surfaces.web.shared.prose import clean_fragment, clean_line, excerpt
 from coterie.surfaces.web.shared.security import content_security_policy
 from coterie.surfaces.web.shared.templates import PageRouter, fragment_response, hue_class, page_response, render
@@ -101,46 +101,20 @@ class ThreadMessage:
     state: str = "done"
     at: datetime | None = None
     model: str = ""
-    trouble: ReplyError | None = None
+    error: ReplyError | None = None
     proposals: tuple[tuple[str, str], ...] = ()
     """Of each the id, and what became of it."""
 
 
-class NameCache:
-    def __init__(self, house: House) -> None:
-        self._house = house
-        self._known: dict[str, str] = {}
-
-    def __getitem__(self, who: str) -> str:
-        if who not in self._known:
-            self._known[who] = clean_line(self._name(who)) or "Somebody"
-        return self._known[who]
-
-    def _name(self, who: str) -> str:
-        try:
-            return self._house.people.person(who).name
-        except NoSuchPerson:
-            pass
-        try:
-            return self._house.characters.get(who).name
-        except NoSuchCharacter:
-            return "Somebody"
-
-
 def proposal_cards(
-    house: House, workspace: str, branch: str, path: str
+    draft: DraftService, names: NameCache, workspace: str, branch: str, path: str
 ) -> tuple[list[ProposalCard], list[ProposalCard]]:
     """Those that wait, in the document's order, and those decided last."""
-    names = NameCache(house)
-    found = house.draft.proposal_queries.of_document(workspace, branch, path)
+    found = draft.proposal_queries.of_document(workspace, branch, path)
     made = [_card(names, change) for change in found]
     waiting = sorted((card for card in made if card.open), key=lambda card: (not card.change.placed, card.change.start))
     decided = sorted((card for card in made if not card.open), key=lambda card: card.change.id, reverse=True)
     return waiting, decided[:_MOST_DECIDED]
-
-
-def card(house: House, change: str) -> ProposalCard:
-    return _card(NameCache(house), house.draft.proposal_queries.proposal(change))
 
 
 def _card(names: NameCache, change: Proposal) -> ProposalCard:
@@ -156,11 +130,10 @@ def clean_text(text: str) -> str:
     return "\n".join(clean_fragment(line) for line in text.split("\n"))
 
 
-def proposal_marks(house: House, workspace: str, sheet: LiveDocument) -> list[dict[str, Any]]:
+def proposal_marks(draft: DraftService, names: NameCache, workspace: str, sheet: LiveDocument) -> list[dict[str, Any]]:
     """Where each fresh proposal stands in the text that Git has, in the units of browsers."""
-    names = NameCache(house)
     found: list[dict[str, Any]] = []
-    for change in house.draft.proposal_queries.of_document(workspace, sheet.branch, sheet.document, "pending"):
+    for change in draft.proposal_queries.of_document(workspace, sheet.branch, sheet.document, "pending"):
         if not change.fresh or change.blob != sheet.blob:
             continue
         pieces = word_diff(change.exact, change.replacement())
@@ -170,28 +143,30 @@ def proposal_marks(house: House, workspace: str, sheet: LiveDocument) -> list[di
     return found
 
 
-def thread_rows(house: House, workspace: str, branch: str, path: str, sheet: LiveDocument | None) -> list[ThreadRow]:
+def thread_rows(
+    draft: DraftService, workspace: str, branch: str, path: str, sheet: LiveDocument | None
+) -> list[ThreadRow]:
     found = []
-    for thread in house.draft.thread_queries.threads(workspace, path, branch):
-        place = house.draft.threads.anchor_in(thread, sheet.base, sheet.blob) if sheet is not None else None
+    for thread in draft.thread_queries.threads(workspace, path, branch):
+        place = draft.threads.anchor_in(thread, sheet.base, sheet.blob) if sheet is not None else None
         found.append(
             ThreadRow(
                 thread.id,
                 clean_line(thread.title),
                 excerpt(thread.place.exact, 80) if thread.place else "",
                 thread.place is not None and sheet is not None and place is None,
-                len(house.draft.timeline.latest(thread.room, 500)),
-                house.draft.replies.is_running(thread.room),
+                len(draft.timeline.latest(thread.room, 500)),
+                draft.replies.is_running(thread.room),
             )
         )
     return found
 
 
-def thread_anchors(house: House, workspace: str, sheet: LiveDocument) -> list[dict[str, Any]]:
+def thread_anchors(draft: DraftService, workspace: str, sheet: LiveDocument) -> list[dict[str, Any]]:
     """F3: where the words that threads are about stand now."""
     found: list[dict[str, Any]] = []
-    for thread in house.draft.thread_queries.threads(workspace, sheet.document, sheet.branch):
-        place = house.draft.threads.anchor_in(thread, sheet.base, sheet.blob)
+    for thread in draft.thread_queries.threads(workspace, sheet.document, sheet.branch):
+        place = draft.threads.anchor_in(thread, sheet.base, sheet.blob)
         if place is not None:
             start = utf16_length(sheet.base[: place.start])
             length = utf16_length(sheet.base[place.start : place.end])
@@ -199,15 +174,13 @@ def thread_anchors(house: House, workspace: str, sheet: LiveDocument) -> list[di
     return found
 
 
-def thread_messages(house: House, thread: Thread) -> list[ThreadMessage]:
+def thread_messages(draft: DraftService, names: NameCache, thread: Thread) -> list[ThreadMessage]:
     """Messages and notes in the order they came; the same note again and again is told once."""
-    names = NameCache(house)
-    said = [*_messages(house, thread, names), *_notes(house, thread)]
+    said = [*_messages(draft, thread, names), *_notes(draft, thread)]
     return sorted(said, key=lambda one: one.seq)
 
 
-def _messages(house: House, thread: Thread, names: NameCache) -> Iterator[ThreadMessage]:
-    draft = house.draft
+def _messages(draft: DraftService, thread: Thread, names: NameCache) -> Iterator[ThreadMessage]:
     changes = draft.proposal_queries.of_thread(thread.room)
     so_far = draft.replies.partial(thread.room)
     for turn in draft.timeline.latest(thread.room, 500):
@@ -223,7 +196,7 @@ def _messages(house: House, thread: Thread, names: NameCache) -> Iterator[Thread
             state=turn.state,
             at=turn.at,
             model=clean_line(turn.model),
-            trouble=reply_error(redact(turn.why), turn.status) if turn.state == "truncated" else None,
+            error=reply_error(redact(turn.why), turn.status) if turn.state == "truncated" else None,
             proposals=tuple((one.id, _became(one)) for one in changes if one.reply == turn.id and not one.replaces),
         )
 
@@ -235,9 +208,9 @@ def _visible(turn: Turn, thread: Thread, text: str) -> str:
     return visible_text(pieces)
 
 
-def _notes(house: House, thread: Thread) -> Iterator[ThreadMessage]:
+def _notes(draft: DraftService, thread: Thread) -> Iterator[ThreadMessage]:
     last = ""
-    for note in house.draft.thread_queries.notes(thread.room):
+    for note in draft.thread_queries.notes(thread.room):
         if note.text != last:
             yield ThreadMessage(f"note-{note.seq}", note.seq, "", clean_text(note.text), note=True)
         last = note.text
@@ -267,7 +240,7 @@ class WorkspaceRow:
     branch: str
     documents: list[tuple[str, str, int]]
     """Path, title, and how many proposals wait."""
-    trouble: str = ""
+    error: str = ""
 
 
 @dataclass(frozen=True)
@@ -283,39 +256,48 @@ class CommitRow:
 
 
 @router.get("")
-async def drafts(house: Here, request: Request, who: CurrentPerson) -> Response:
-    folders = [await _workspace_row(house, workspace) for workspace in house.draft.thread_queries.workspaces()]
-    unread = len(house.draft.notifications.of_person(who.id, unread=True))
+async def drafts(draft: DraftDep, request: Request, who: CurrentPerson) -> Response:
+    folders = [await _workspace_row(draft, workspace) for workspace in draft.thread_queries.workspaces()]
+    unread = len(draft.notifications.of_person(who.id, unread=True))
     return page_response(request, "draft/workspaces.html", folders=folders, unread=unread, you=clean_line(who.name))
 
 
 @router.get(_ONE + "/documents/{path:path}")
 async def document(
-    house: Here, request: Request, who: CurrentPerson, workspace: str, path: str, branch: str = "", thread: str = ""
+    characters: CharactersDep,
+    draft: DraftDep,
+    feed: FeedDep,
+    names: NamesDep,
+    request: Request,
+    who: CurrentPerson,
+    workspace: str,
+    path: str,
+    branch: str = "",
+    thread: str = "",
 ) -> Response:
-    at = house.feed.last_id()
-    sheet = await house.draft.documents.live_document(workspace, path, branch or None)
-    branches = await asyncio.to_thread(house.draft.workspaces.repository(workspace).branches)
-    waiting, decided = proposal_cards(house, workspace, sheet.branch, path)
+    at = feed.last_id()
+    sheet = await draft.documents.live_document(workspace, path, branch or None)
+    branches = await asyncio.to_thread(draft.workspaces.repository(workspace).branches)
+    waiting, decided = proposal_cards(draft, names, workspace, sheet.branch, path)
     nonce = secrets.token_urlsafe(16)
     shown = page_response(
         request,
         "draft/document.html",
         workspace=workspace,
-        folder=clean_line(house.draft.thread_queries.workspaces()[workspace][0]),
+        folder=clean_line(draft.thread_queries.workspaces()[workspace][0]),
         sheet=sheet,
         title=clean_line(sheet.title),
         branches=branches,
         waiting=waiting,
         decided=decided,
-        bots=house.characters.all(),
+        bots=characters.all(),
         thread=thread,
         at=at,
         channel=channel_name(workspace, sheet.branch, path),
         nonce=nonce,
         you=clean_line(who.name),
-        watching=who.id in house.draft.notifications.watchers(workspace, path),
-        unread=len(house.draft.notifications.of_person(who.id, unread=True)),
+        watching=who.id in draft.notifications.watchers(workspace, path),
+        unread=len(draft.notifications.of_person(who.id, unread=True)),
         here="/draft",
     )
     # The editor makes its style sheet in the page; with a nonce that one may, and nothing else.
@@ -324,15 +306,17 @@ async def document(
 
 
 @router.get(_ONE + "/sidebar/{path:path}")
-async def sidebar(house: Here, workspace: str, path: str, branch: str, thread: str = "") -> Response:
-    sheet = await house.draft.documents.live_document_unsynced(workspace, path, branch)
-    waiting, decided = proposal_cards(house, workspace, branch, path)
-    listed = thread_rows(house, workspace, branch, path, sheet)
+async def sidebar(
+    draft: DraftDep, names: NamesDep, workspace: str, path: str, branch: str, thread: str = ""
+) -> Response:
+    sheet = await draft.documents.live_document_unsynced(workspace, path, branch)
+    waiting, decided = proposal_cards(draft, names, workspace, branch, path)
+    listed = thread_rows(draft, workspace, branch, path, sheet)
     told: dict[str, Any] = {
         "epoch": sheet.epoch,
         "version": sheet.saved_version,
-        "marks": proposal_marks(house, workspace, sheet),
-        "anchors": thread_anchors(house, workspace, sheet),
+        "marks": proposal_marks(draft, names, workspace, sheet),
+        "anchors": thread_anchors(draft, workspace, sheet),
         "waiting": len(waiting),
         "cards": render("draft/proposals.html", waiting=waiting, decided=decided),
         "threads": render("draft/threads.html", threads=listed, chosen=thread),
@@ -341,54 +325,56 @@ async def sidebar(house: Here, workspace: str, path: str, branch: str, thread: s
 
 
 @router.get(_ONE + "/history/{path:path}")
-async def history_fragment(house: Here, workspace: str, path: str, branch: str) -> Response:
-    text = house.draft.workspaces.repository(workspace)
+async def history_fragment(draft: DraftDep, workspace: str, path: str, branch: str) -> Response:
+    text = draft.workspaces.repository(workspace)
     found = await asyncio.to_thread(text.history, branch, 200, path)
     return fragment_response("draft/history.html", past=[_commit_row(one) for one in found])
 
 
 @router.get(_ONE + "/compare")
-async def compare(house: Here, request: Request, workspace: str, source: str = "", target: str = "") -> Response:
-    text = house.draft.workspaces.repository(workspace)
+async def compare(
+    characters: CharactersDep, draft: DraftDep, request: Request, workspace: str, source: str = "", target: str = ""
+) -> Response:
+    text = draft.workspaces.repository(workspace)
     branches = await asyncio.to_thread(text.branches)
     target = target or text.main_branch
     source = source or next((one for one in branches if one != target), target)
     found = await asyncio.to_thread(text.compare, source, target) if source != target else []
     hunks = [(one.path, _lines(one.patch)) for one in found]
-    name = clean_line(house.draft.thread_queries.workspaces()[workspace][0])
+    name = clean_line(draft.thread_queries.workspaces()[workspace][0])
     told: dict[str, Any] = {
         "branches": branches,
         "source": source,
         "target": target,
         "hunks": hunks,
-        "bots": house.characters.all(),
+        "bots": characters.all(),
     }
     return page_response(request, "draft/compare.html", workspace=workspace, folder=name, here="/draft", **told)
 
 
 @router.get("/threads/{thread}")
-async def to_thread(house: Here, thread: str) -> Response:
+async def to_thread(draft: DraftDep, thread: str) -> Response:
     """Where a thread is shown: beside its document."""
-    found = house.draft.thread_queries.thread(f"room:{thread}")
+    found = draft.thread_queries.thread(f"room:{thread}")
     return RedirectResponse(_address(found), 303)
 
 
 @router.get("/threads/{thread}/messages")
-async def thread_fragment(house: Here, thread: str) -> Response:
-    found = house.draft.thread_queries.thread(f"room:{thread}")
-    names = NameCache(house)
+async def thread_fragment(draft: DraftDep, names: NamesDep, thread: str) -> Response:
+    found = draft.thread_queries.thread(f"room:{thread}")
     members = [(one.bot, names[one.bot], clean_line(one.brief)) for one in found.members]
-    return fragment_response("draft/thread.html", thread=found, said=thread_messages(house, found), members=members)
+    return fragment_response(
+        "draft/thread.html", thread=found, said=thread_messages(draft, names, found), members=members
+    )
 
 
 @router.get("/inbox")
-async def inbox(house: Here, request: Request, who: CurrentPerson) -> Response:
-    names = NameCache(house)
+async def inbox(draft: DraftDep, names: NamesDep, request: Request, who: CurrentPerson) -> Response:
     told = []
-    for notice in house.draft.notifications.of_person(who.id)[:200]:
-        thread = house.draft.thread_queries.thread(notice.room)
+    for notice in draft.notifications.of_person(who.id)[:200]:
+        thread = draft.thread_queries.thread(notice.room)
         message = next(
-            (one for one in thread_messages(house, thread) if one.id == notice.message),
+            (one for one in thread_messages(draft, names, thread) if one.id == notice.message),
             None,
         )
         title = clean_line(thread.title)
@@ -399,16 +385,16 @@ async def inbox(house: Here, request: Request, who: CurrentPerson) -> Response:
     )
 
 
-async def _workspace_row(house: House, workspace: str) -> WorkspaceRow:
-    name, where = house.draft.thread_queries.workspaces()[workspace]
+async def _workspace_row(draft: DraftService, workspace: str) -> WorkspaceRow:
+    name, where = draft.thread_queries.workspaces()[workspace]
     try:
-        text = house.draft.workspaces.repository(workspace)
+        text = draft.workspaces.repository(workspace)
         branch = text.main_branch
         found = await asyncio.to_thread(text.documents, branch)
     except DraftError as error:
         return WorkspaceRow(workspace, clean_line(name), str(where), "", [], error.what)
     waiting = [
-        (path, clean_line(title), len(house.draft.proposal_queries.of_document(workspace, branch, path, "pending")))
+        (path, clean_line(title), len(draft.proposal_queries.of_document(workspace, branch, path, "pending")))
         for path, title in found
     ]
     return WorkspaceRow(workspace, clean_line(name), str(where), branch, waiting)

@@ -17,6 +17,7 @@ from coterie.base.redaction import redact
 from coterie.conversation import LiveText
 from coterie.modes.draft import (
     Contributor,
+    DraftService,
     EditConflict,
     LiveDocumentGone,
     StartedReply,
@@ -51,7 +52,7 @@ from coterie.surfaces.web.draft.schemas import (
     WorkspaceRequest,
     WorkspaceResponse,
 )
-from coterie.surfaces.web.shared.dependencies import CurrentPerson, Here, House
+from coterie.surfaces.web.shared.dependencies import CurrentPerson, DraftDep
 from coterie.surfaces.web.shared.errors import ERROR_RESPONSES
 from coterie.surfaces.web.story.schemas import DoneResponse
 
@@ -87,29 +88,29 @@ _ONE = "/workspaces/{workspace}"
 
 
 @router.get("/workspaces", summary="All workspaces")
-async def workspaces(house: Here) -> list[WorkspaceResponse]:
-    return [_shape(house, workspace) for workspace in house.draft.thread_queries.workspaces()]
+async def workspaces(draft: DraftDep) -> list[WorkspaceResponse]:
+    return [_shape(draft, workspace) for workspace in draft.thread_queries.workspaces()]
 
 
 @router.post(
     "/workspaces", summary="A new workspace, or a repository adopted as one", status_code=status.HTTP_201_CREATED
 )
-async def open_workspace(house: Here, taken: WorkspaceRequest) -> WorkspaceResponse:
+async def open_workspace(draft: DraftDep, taken: WorkspaceRequest) -> WorkspaceResponse:
     if taken.folder is None:
-        return _shape(house, await house.draft.workspaces.create(taken.name))
-    return _shape(house, await house.draft.workspaces.open(Path(taken.folder), taken.name))
+        return _shape(draft, await draft.workspaces.create(taken.name))
+    return _shape(draft, await draft.workspaces.open(Path(taken.folder), taken.name))
 
 
 @router.get(_ONE + "/documents", summary="The documents of a branch")
-async def documents(house: Here, workspace: str, branch: str | None = None) -> list[DocumentResponse]:
-    text = house.draft.workspaces.repository(workspace)
+async def documents(draft: DraftDep, workspace: str, branch: str | None = None) -> list[DocumentResponse]:
+    text = draft.workspaces.repository(workspace)
     found = await asyncio.to_thread(text.documents, branch or text.main_branch)
     return [DocumentResponse(path=path, title=title) for path, title in found]
 
 
 @router.get(_ONE + "/documents/{path:path}", summary="A document as a branch has it")
-async def document(house: Here, workspace: str, path: str, branch: str | None = None) -> DocumentVersionResponse:
-    return DocumentVersionResponse.of(await house.draft.documents.read(workspace, path, branch))
+async def document(draft: DraftDep, workspace: str, path: str, branch: str | None = None) -> DocumentVersionResponse:
+    return DocumentVersionResponse.of(await draft.documents.read(workspace, path, branch))
 
 
 @router.put(
@@ -117,74 +118,74 @@ async def document(house: Here, workspace: str, path: str, branch: str | None = 
     summary="Save what was written by hand; merged with what others wrote, or 409 with the difference",
 )
 async def save(
-    house: Here, who: CurrentPerson, workspace: str, path: str, taken: SaveRequest
+    draft: DraftDep, who: CurrentPerson, workspace: str, path: str, taken: SaveRequest
 ) -> DocumentVersionResponse:
-    branch = taken.branch or house.draft.workspaces.repository(workspace).main_branch
+    branch = taken.branch or draft.workspaces.repository(workspace).main_branch
     room = f"room:{taken.thread}" if taken.thread else None
     if room is not None:
-        house.draft.thread_queries.thread(room)
+        draft.thread_queries.thread(room)
     return DocumentVersionResponse.of(
-        await house.draft.documents.save(workspace, path, branch, taken.text, taken.base, who, room)
+        await draft.documents.save(workspace, path, branch, taken.text, taken.base, who, room)
     )
 
 
 @router.get(_ONE + "/changes/{path:path}", summary="The proposals about a document, in its order")
-async def changes(house: Here, workspace: str, path: str, branch: str | None = None) -> list[ProposalResponse]:
-    version = await house.draft.documents.read(workspace, path, branch)
-    found = house.draft.proposal_queries.of_document(workspace, version.branch, path)
+async def changes(draft: DraftDep, workspace: str, path: str, branch: str | None = None) -> list[ProposalResponse]:
+    version = await draft.documents.read(workspace, path, branch)
+    found = draft.proposal_queries.of_document(workspace, version.branch, path)
     return [ProposalResponse.of(change) for change in found]
 
 
 @router.get(_ONE + "/branches", summary="The branches")
-async def branches(house: Here, workspace: str) -> list[str]:
-    return await asyncio.to_thread(house.draft.workspaces.repository(workspace).branches)
+async def branches(draft: DraftDep, workspace: str) -> list[str]:
+    return await asyncio.to_thread(draft.workspaces.repository(workspace).branches)
 
 
 @router.post(_ONE + "/branches", summary="A new branch", status_code=status.HTTP_201_CREATED)
-async def create_branch(house: Here, workspace: str, taken: BranchRequest) -> list[str]:
-    await house.draft.documents.create_branch(workspace, taken.name, taken.source)
-    return await branches(house, workspace)
+async def create_branch(draft: DraftDep, workspace: str, taken: BranchRequest) -> list[str]:
+    await draft.documents.create_branch(workspace, taken.name, taken.source)
+    return await branches(draft, workspace)
 
 
 @router.get(_ONE + "/compare", summary="What documents would become if one branch were merged into another")
-async def compare(house: Here, workspace: str, source: str, target: str) -> list[DocumentDiffResponse]:
-    found = await asyncio.to_thread(house.draft.workspaces.repository(workspace).compare, source, target)
+async def compare(draft: DraftDep, workspace: str, source: str, target: str) -> list[DocumentDiffResponse]:
+    found = await asyncio.to_thread(draft.workspaces.repository(workspace).compare, source, target)
     return [DocumentDiffResponse(path=one.path, patch=one.patch) for one in found]
 
 
 @router.post(_ONE + "/merge", summary="One branch into another, where they do not clash")
-async def merge(house: Here, who: CurrentPerson, workspace: str, taken: MergeRequest) -> MergeResponse:
-    return MergeResponse(commit=await house.draft.documents.merge(workspace, taken.source, taken.target, who))
+async def merge(draft: DraftDep, who: CurrentPerson, workspace: str, taken: MergeRequest) -> MergeResponse:
+    return MergeResponse(commit=await draft.documents.merge(workspace, taken.source, taken.target, who))
 
 
 @router.get(_ONE + "/history", summary="The commits of a branch, newest first; of one document, those that changed it")
 async def history(
-    house: Here, workspace: str, branch: str | None = None, document: str | None = None, limit: int = 100
+    draft: DraftDep, workspace: str, branch: str | None = None, document: str | None = None, limit: int = 100
 ) -> list[CommitResponse]:
-    text = house.draft.workspaces.repository(workspace)
+    text = draft.workspaces.repository(workspace)
     found = await asyncio.to_thread(text.history, branch or text.main_branch, min(max(limit, 1), 1_000), document)
     return [CommitResponse.of(one) for one in found]
 
 
 @router.get(_ONE + "/blame", summary="The commit, the change and the thread that a line comes from")
 async def blame(
-    house: Here, workspace: str, document: str, line: int, branch: str | None = None
+    draft: DraftDep, workspace: str, document: str, line: int, branch: str | None = None
 ) -> CommitResponse | None:
-    text = house.draft.workspaces.repository(workspace)
+    text = draft.workspaces.repository(workspace)
     found = await asyncio.to_thread(text.blame, branch or text.main_branch, document, line)
     return CommitResponse.of(found) if found is not None else None
 
 
 @router.get(_ONE + "/threads", summary="The threads beside the documents")
 async def threads(
-    house: Here, workspace: str, document: str | None = None, branch: str | None = None
+    draft: DraftDep, workspace: str, document: str | None = None, branch: str | None = None
 ) -> list[ThreadResponse]:
-    return [ThreadResponse.of(thread) for thread in house.draft.thread_queries.threads(workspace, document, branch)]
+    return [ThreadResponse.of(thread) for thread in draft.thread_queries.threads(workspace, document, branch)]
 
 
 @router.post(_ONE + "/threads", summary="Begin a thread", status_code=status.HTTP_201_CREATED)
-async def open_thread(house: Here, who: CurrentPerson, workspace: str, taken: ThreadRequest) -> ThreadResponse:
-    thread = await house.draft.threads.open_thread(
+async def open_thread(draft: DraftDep, who: CurrentPerson, workspace: str, taken: ThreadRequest) -> ThreadResponse:
+    thread = await draft.threads.open_thread(
         workspace,
         taken.document,
         taken.members,
@@ -199,25 +200,25 @@ async def open_thread(house: Here, who: CurrentPerson, workspace: str, taken: Th
 
 
 @router.put(_ONE + "/watch", summary="Be told of what is said about a document, or no longer")
-async def watch(house: Here, who: CurrentPerson, workspace: str, taken: WatchRequest) -> DoneResponse:
-    await house.draft.notifications.watch(workspace, taken.document, who, taken.watching)
+async def watch(draft: DraftDep, who: CurrentPerson, workspace: str, taken: WatchRequest) -> DoneResponse:
+    await draft.notifications.watch(workspace, taken.document, who, taken.watching)
     return DoneResponse(done=True)
 
 
 @router.get("/inbox", summary="Your notices, newest first")
-async def inbox(house: Here, who: CurrentPerson, unread: bool = False) -> list[NotificationResponse]:
-    return [NotificationResponse.of(notice) for notice in house.draft.notifications.of_person(who.id, unread=unread)]
+async def inbox(draft: DraftDep, who: CurrentPerson, unread: bool = False) -> list[NotificationResponse]:
+    return [NotificationResponse.of(notice) for notice in draft.notifications.of_person(who.id, unread=unread)]
 
 
 @router.post("/inbox/read", summary="All notices are read")
-async def mark_read(house: Here, who: CurrentPerson) -> DoneResponse:
-    await house.draft.notifications.mark_read(who)
+async def mark_read(draft: DraftDep, who: CurrentPerson) -> DoneResponse:
+    await draft.notifications.mark_read(who)
     return DoneResponse(done=True)
 
 
-def _shape(house: House, workspace: str) -> WorkspaceResponse:
-    name, folder = house.draft.thread_queries.workspaces()[workspace]
-    branch = house.draft.workspaces.repository(workspace).main_branch
+def _shape(draft: DraftService, workspace: str) -> WorkspaceResponse:
+    name, folder = draft.thread_queries.workspaces()[workspace]
+    branch = draft.workspaces.repository(workspace).main_branch
     return WorkspaceResponse(id=workspace, name=name, folder=str(folder), branch=branch)
 
 
@@ -229,15 +230,16 @@ _SHEET = "/workspaces/{workspace}/sheet/{path:path}"
 
 
 @editor_router.get(_SHEET, summary="The document as it is being typed")
-async def live_document(house: Here, workspace: str, path: str, branch: str | None = None) -> LiveDocumentResponse:
-    return LiveDocumentResponse.of(await house.draft.documents.live_document(workspace, path, branch))
+async def live_document(draft: DraftDep, workspace: str, path: str, branch: str | None = None) -> LiveDocumentResponse:
+    return LiveDocumentResponse.of(await draft.documents.live_document(workspace, path, branch))
 
 
 @editor_router.post(
     _SHEET, summary="Keystrokes that count from a number; the answer is all that came since. 410: start from the text"
 )
-async def apply_edits(house: Here, who: CurrentPerson, workspace: str, path: str, taken: EditRequest) -> EditResponse:
-    draft = house.draft
+async def apply_edits(
+    draft: DraftDep, who: CurrentPerson, workspace: str, path: str, taken: EditRequest
+) -> EditResponse:
     found = draft.documents.live.of_epoch(workspace, path, taken.branch, taken.epoch)
     room = draft.thread_queries.thread(f"room:{taken.thread}").room if taken.thread else None
     updates = [Update(one.client, one.changes) for one in taken.updates]
@@ -251,11 +253,9 @@ async def apply_edits(house: Here, who: CurrentPerson, workspace: str, path: str
 @editor_router.post(
     _SHEET.replace("/sheet/", "/flush/"), summary="Commit what was typed now, without waiting for a pause"
 )
-async def flush(house: Here, workspace: str, path: str, branch: str | None = None) -> LiveDocumentResponse:
-    await house.draft.documents.commit_typing(
-        workspace, path, branch or house.draft.workspaces.repository(workspace).main_branch
-    )
-    return LiveDocumentResponse.of(await house.draft.documents.live_document(workspace, path, branch))
+async def flush(draft: DraftDep, workspace: str, path: str, branch: str | None = None) -> LiveDocumentResponse:
+    await draft.documents.commit_typing(workspace, path, branch or draft.workspaces.repository(workspace).main_branch)
+    return LiveDocumentResponse.of(await draft.documents.live_document(workspace, path, branch))
 
 
 # Threads and their proposals: asking, being answered as a stream, deciding. F4, F7, F8, F10, F15
@@ -266,8 +266,8 @@ _THREAD, _CHANGE = "/threads/{thread}", "/changes/{change}"
 
 
 @threads_router.get(_THREAD, summary="A thread with its messages, notes and proposals")
-async def show(house: Here, thread: str) -> ThreadDetailResponse:
-    return ThreadDetailResponse.of(house.draft, house.draft.thread_queries.thread(f"room:{thread}"))
+async def show(draft: DraftDep, thread: str) -> ThreadDetailResponse:
+    return ThreadDetailResponse.of(draft, draft.thread_queries.thread(f"room:{thread}"))
 
 
 @threads_router.post(
@@ -276,18 +276,18 @@ async def show(house: Here, thread: str) -> ThreadDetailResponse:
     response_class=StreamingResponse,
 )
 async def send_message(
-    house: Here, who: CurrentPerson, thread: str, taken: ThreadMessageRequest, after: LastEventId
+    draft: DraftDep, who: CurrentPerson, thread: str, taken: ThreadMessageRequest, after: LastEventId
 ) -> StreamingResponse:
     """With the same `key` again, and `Last-Event-ID`, it goes on after that event."""
-    asked = await _start_turn(house, who, thread, taken)
-    return _stream(house, house.draft.thread_queries.thread(f"room:{thread}"), asked.reply, after)
+    asked = await _start_turn(draft, who, thread, taken)
+    return _stream(draft, draft.thread_queries.thread(f"room:{thread}"), asked.reply, after)
 
 
 @threads_router.post(_THREAD + "/messages", summary="The same, answered at once: the reply is heard on the live stream")
 async def send_message_async(
-    house: Here, who: CurrentPerson, thread: str, taken: ThreadMessageRequest
+    draft: DraftDep, who: CurrentPerson, thread: str, taken: ThreadMessageRequest
 ) -> StartedTurnResponse:
-    return StartedTurnResponse.of(await _start_turn(house, who, thread, taken))
+    return StartedTurnResponse.of(await _start_turn(draft, who, thread, taken))
 
 
 @threads_router.get(
@@ -295,10 +295,10 @@ async def send_message_async(
     summary="The same stream of a reply, from `Last-Event-ID` on",
     response_class=StreamingResponse,
 )
-async def reply_stream(house: Here, thread: str, reply: str, after: LastEventId) -> StreamingResponse:
-    found = house.draft.thread_queries.thread(f"room:{thread}")
-    house.draft.timeline.turn(found.room, reply)
-    return _stream(house, found, reply, after)
+async def reply_stream(draft: DraftDep, thread: str, reply: str, after: LastEventId) -> StreamingResponse:
+    found = draft.thread_queries.thread(f"room:{thread}")
+    draft.timeline.turn(found.room, reply)
+    return _stream(draft, found, reply, after)
 
 
 @threads_router.get(
@@ -306,66 +306,67 @@ async def reply_stream(house: Here, thread: str, reply: str, after: LastEventId)
     summary="The live stream for a page: `snapshot`, then `change` and `token` events as JSON",
     response_class=EventSourceResponse,
 )
-async def events(house: Here, thread: str, after: LastEventId) -> EventSourceResponse:
-    found = house.draft.thread_queries.thread(f"room:{thread}")
-    return EventSourceResponse(_live(house, found, after), sep="\n", ping=15, send_timeout=60)
+async def events(draft: DraftDep, thread: str, after: LastEventId) -> EventSourceResponse:
+    found = draft.thread_queries.thread(f"room:{thread}")
+    return EventSourceResponse(_live(draft, found, after), sep="\n", ping=15, send_timeout=60)
 
 
 @threads_router.post(_THREAD + "/stop", summary="Stop the reply; what it said and proposed is kept")
-async def stop(house: Here, thread: str) -> DoneResponse:
-    return DoneResponse(done=await house.draft.threads.stop_reply(f"room:{thread}"))
+async def stop(draft: DraftDep, thread: str) -> DoneResponse:
+    return DoneResponse(done=await draft.threads.stop_reply(f"room:{thread}"))
 
 
 @threads_router.post(
     _THREAD + "/accept", summary="Accept every fresh proposal, one commit each, in the document's order"
 )
-async def accept_all(house: Here, who: CurrentPerson, thread: str) -> list[ProposalResponse]:
-    return [ProposalResponse.of(one) for one in await house.draft.proposals.accept_all(f"room:{thread}", who)]
+async def accept_all(draft: DraftDep, who: CurrentPerson, thread: str) -> list[ProposalResponse]:
+    return [ProposalResponse.of(one) for one in await draft.proposals.accept_all(f"room:{thread}", who)]
 
 
 @threads_router.get(_CHANGE, summary="A proposal as it stands")
-async def change_shown(house: Here, change: str) -> ProposalResponse:
-    return ProposalResponse.of(house.draft.proposal_queries.proposal(change))
+async def change_shown(draft: DraftDep, change: str) -> ProposalResponse:
+    return ProposalResponse.of(draft.proposal_queries.proposal(change))
 
 
 @threads_router.post(_CHANGE + "/accept", summary="Accept a proposal, as it is or edited: one commit")
-async def accept(house: Here, who: CurrentPerson, change: str, taken: AcceptRequest | None = None) -> ProposalResponse:
-    return ProposalResponse.of(await house.draft.proposals.accept(change, who, text=taken.text if taken else None))
+async def accept(
+    draft: DraftDep, who: CurrentPerson, change: str, taken: AcceptRequest | None = None
+) -> ProposalResponse:
+    return ProposalResponse.of(await draft.proposals.accept(change, who, text=taken.text if taken else None))
 
 
 @threads_router.post(_CHANGE + "/decline", summary="Decline a proposal, with a comment that the model will know")
 async def decline(
-    house: Here, who: CurrentPerson, change: str, taken: DeclineRequest | None = None
+    draft: DraftDep, who: CurrentPerson, change: str, taken: DeclineRequest | None = None
 ) -> ProposalResponse:
-    return ProposalResponse.of(await house.draft.proposals.decline(change, who, taken.comment if taken else ""))
+    return ProposalResponse.of(await draft.proposals.decline(change, who, taken.comment if taken else ""))
 
 
 @threads_router.post(_CHANGE + "/withdraw", summary="Take a proposal back")
-async def withdraw(house: Here, who: CurrentPerson, change: str) -> ProposalResponse:
-    return ProposalResponse.of(await house.draft.proposals.withdraw(change, who.id))
+async def withdraw(draft: DraftDep, who: CurrentPerson, change: str) -> ProposalResponse:
+    return ProposalResponse.of(await draft.proposals.withdraw(change, who.id))
 
 
 @threads_router.post(_CHANGE + "/undo", summary="Take an accepted proposal back: a commit, and it is pending again")
-async def undo(house: Here, who: CurrentPerson, change: str) -> ProposalResponse:
-    return ProposalResponse.of(await house.draft.proposals.undo(change, who))
+async def undo(draft: DraftDep, who: CurrentPerson, change: str) -> ProposalResponse:
+    return ProposalResponse.of(await draft.proposals.undo(change, who))
 
 
 @threads_router.post(_CHANGE + "/repropose", summary="A stale proposal made anew for the text as it is")
-async def repropose(house: Here, who: CurrentPerson, change: str) -> ProposalResponse:
-    return ProposalResponse.of(await house.draft.proposals.repropose(change, who))
+async def repropose(draft: DraftDep, who: CurrentPerson, change: str) -> ProposalResponse:
+    return ProposalResponse.of(await draft.proposals.repropose(change, who))
 
 
-async def _start_turn(house: House, who: Contributor, thread: str, taken: ThreadMessageRequest) -> StartedReply:
+async def _start_turn(draft: DraftService, who: Contributor, thread: str, taken: ThreadMessageRequest) -> StartedReply:
     selection = taken.selection.span() if taken.selection else None
     exact = taken.selection.exact if taken.selection else ""
     room = f"room:{thread}"
-    return await house.draft.threads.send_message(
+    return await draft.threads.send_message(
         room, taken.text, who, to=taken.to, selection=selection, exact=exact, key=taken.key
     )
 
 
-def _stream(house: House, thread: Thread, reply: str, after: int | None) -> StreamingResponse:
-    draft = house.draft
+def _stream(draft: DraftService, thread: Thread, reply: str, after: int | None) -> StreamingResponse:
     parser = parser_for(thread.member(draft.timeline.turn(thread.room, reply).speaker).format)
     return StreamingResponse(
         sse_frames(draft.feed, draft.timeline, thread.room, reply, parser, after or 0),
@@ -374,8 +375,7 @@ def _stream(house: House, thread: Thread, reply: str, after: int | None) -> Stre
     )
 
 
-async def _live(house: House, thread: Thread, after: int | None) -> AsyncIterator[ServerSentEvent]:
-    draft = house.draft
+async def _live(draft: DraftService, thread: Thread, after: int | None) -> AsyncIterator[ServerSentEvent]:
     async with draft.feed.follow(thread.room, after) as following:
         if after is None:
             following.after = draft.feed.last_id()

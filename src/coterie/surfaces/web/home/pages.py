@@ -11,9 +11,10 @@ from typing import Any
 from fastapi import APIRouter, Request, Response, status
 from fastapi.responses import RedirectResponse
 
+from coterie.characters import Workspaces
 from coterie.surfaces.web.characters.routes import portrait_url
-from coterie.surfaces.web.home.overview import inbox_items, mode_overviews
-from coterie.surfaces.web.shared.dependencies import CurrentPerson, Here, House
+from coterie.surfaces.web.home.overview import InboxDep, RecentActivityDep
+from coterie.surfaces.web.shared.dependencies import CharactersDep, CurrentPerson, Summary, VisitsDep, WorkspacesDep
 from coterie.surfaces.web.shared.labels import reply_error
 from coterie.surfaces.web.shared.prose import clean_line
 from coterie.surfaces.web.shared.templates import page_response
@@ -32,28 +33,36 @@ class CharacterLink:
 
 @router.head("/")
 @router.get("/")
-async def home(house: Here, request: Request, who: CurrentPerson) -> Response:
+async def home(
+    characters: CharactersDep,
+    visits: VisitsDep,
+    workspaces: WorkspacesDep,
+    inbox: InboxDep,
+    recent: RecentActivityDep,
+    request: Request,
+    who: CurrentPerson,
+) -> Response:
     """Whoever is new says who they are, then meets somebody; whoever comes back is home."""
-    if not house.characters.has_owner_profile():
+    if not characters.has_owner_profile():
         return RedirectResponse("/settings", status.HTTP_303_SEE_OTHER)
-    bots = house.characters.all()
+    bots = characters.all()
     if not bots:
         return RedirectResponse("/characters/new", status.HTTP_303_SEE_OTHER)
-    since = house.visits.previous_visit_end(who.id)
+    since = visits.previous_visit_end(who.id)
     return page_response(
         request,
         "home/home.html",
         you=clean_line(who.name),
         since=since,
-        news=await inbox_items(house, who, since),
-        modes=await mode_overviews(house),
-        faces=[_character_link(house, bot.id, bot.name) for bot in bots[:_FACES]],
+        news=await inbox.items(who, since),
+        modes=await recent.modes(),
+        faces=[_character_link(workspaces, bot.id, bot.name) for bot in bots[:_FACES]],
         others=max(0, len(bots) - _FACES),
     )
 
 
-def _character_link(house: House, bot: str, name: str) -> CharacterLink:
-    return CharacterLink(bot, clean_line(name), portrait_url(house, bot))
+def _character_link(workspaces: Workspaces, bot: str, name: str) -> CharacterLink:
+    return CharacterLink(bot, clean_line(name), portrait_url(workspaces, bot))
 
 
 # What the style guide shows its components with: every state once.
@@ -93,7 +102,7 @@ def styleguide_samples() -> dict[str, Any]:
             "Before the second bell",
             by_person=False,
             state="truncated",
-            trouble=reply_error("The model is limiting how often it may be asked. Wait a little.", 429),
+            error=reply_error("The model is limiting how often it may be asked. Wait a little.", 429),
         ),
     ]
     return {
@@ -115,9 +124,9 @@ about_router = APIRouter(include_in_schema=False)
 
 @about_router.head("/about")
 @about_router.get("/about")
-async def about(house: Here, request: Request) -> Response:
+async def about(summary: Summary, request: Request) -> Response:
     vendored = tomllib.loads(files("coterie.surfaces.web").joinpath("vendor.toml").read_text(encoding="utf-8"))
-    return page_response(request, "home/about.html", rows=house.summary(), vendored=vendored)
+    return page_response(request, "home/about.html", rows=summary(), vendored=vendored)
 
 
 @about_router.get("/styleguide")

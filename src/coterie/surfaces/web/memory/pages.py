@@ -12,11 +12,12 @@ from urllib.parse import urlencode
 import numpy as np
 from fastapi import APIRouter, Query, Request, Response
 
-from coterie.memory import DISCLOSURES, TYPES, MemoryRecord
+from coterie.characters import Characters
+from coterie.memory import DISCLOSURES, TYPES, Memory, MemoryRecord
 from coterie.surfaces.web.memory import routes
 from coterie.surfaces.web.memory.routes import MemoryResponse
-from coterie.surfaces.web.shared.dependencies import Here, House
-from coterie.surfaces.web.shared.labels import DisplayNames
+from coterie.surfaces.web.shared.dependencies import CharactersDep, MemoryDep
+from coterie.surfaces.web.shared.labels import DisplayNamesDep
 from coterie.surfaces.web.shared.templates import fragment_response, page_response
 
 # Memories and people as a picture: who is in what, and what belongs together. M7
@@ -150,7 +151,9 @@ class MemoryFilter:
 
 @router.get("")
 async def browse(
-    house: Here,
+    characters: CharactersDep,
+    memory: MemoryDep,
+    display_names: DisplayNamesDep,
     request: Request,
     q: Annotated[str, Query(max_length=1_000)] = "",
     owner: Annotated[str, Query(max_length=200)] = "",
@@ -162,10 +165,12 @@ async def browse(
     offset: Annotated[int, Query(ge=0)] = 0,
 ) -> Response:
     asked = MemoryFilter(q.strip(), owner, type if type in TYPES else "", room, _day(since), _day(until))
-    people = DisplayNames(house)
+    people = display_names
     if offset:
         found = (
-            _chronological(house, asked)[offset:][:_PAGE] if view == "timeline" else await _found(house, asked, offset)
+            _chronological(memory, asked)[offset:][:_PAGE]
+            if view == "timeline"
+            else await _found(characters, memory, asked, offset)
         )
         return fragment_response("memory/rows.html", people=people, **_listed(asked, found, offset, view))
     told_by_story = view == "timeline" and not asked.q
@@ -174,39 +179,40 @@ async def browse(
         "people": people,
         "view": view if not asked.q else "list",
         "types": TYPES,
-        "total": house.memory.count(asked.owner or None),
-        "embedding": house.memory.embedding_worker.status(),
+        "total": memory.count(asked.owner or None),
+        "embedding": memory.embedding_worker.status(),
     }
     if view == "graph" and not asked.q:
-        chosen = asked.owner or max(people.bots, key=house.memory.count, default="")
+        chosen = asked.owner or max(people.characters, key=memory.count, default="")
         since_at, until_at = asked.moments()
-        records = house.memory.page(owner=chosen, room=asked.room or None, kind=asked.type or None, since=since_at,
+        records = memory.page(owner=chosen, room=asked.room or None, kind=asked.type or None, since=since_at,
                                     until=until_at, limit=500)  # fmt: skip
-        drawn = graph(records, house.memory.links(chosen), people.name)
+        drawn = graph(records, memory.links(chosen), people.name)
         return page_response(
             request, "memory/memories.html", **common, graph=drawn, chosen=chosen, width=WIDTH, height=HEIGHT
         )
-    found = _chronological(house, asked) if told_by_story else await _found(house, asked)
+    found = _chronological(memory, asked) if told_by_story else await _found(characters, memory, asked)
     bars = _counts_by_day(found, asked) if told_by_story else []
     return page_response(request, "memory/memories.html", **common, bars=bars, **_listed(asked, found[:_PAGE], 0, view))
 
 
-@router.get("/{memory}/edit")
-async def edit(house: Here, memory: str, room: str | None = None) -> Response:
-    record = house.memory.get(memory, room)
+@router.get("/{memory_id}/edit")
+async def edit(memory: MemoryDep, memory_id: str, room: str | None = None) -> Response:
+    record = memory.get(memory_id, room)
     return fragment_response("memory/edit.html", memory=MemoryResponse.of(record), types=TYPES, disclosures=DISCLOSURES)
 
 
-@router.get("/{memory}/row")
-async def row(house: Here, memory: str, room: str | None = None) -> Response:
-    shape = MemoryResponse.of(house.memory.get(memory, room))
-    return fragment_response("memory/row.html", memory=shape, people=DisplayNames(house))
+@router.get("/{memory_id}/row")
+async def row(memory: MemoryDep, display_names: DisplayNamesDep, memory_id: str, room: str | None = None) -> Response:
+    shape = MemoryResponse.of(memory.get(memory_id, room))
+    return fragment_response("memory/row.html", memory=shape, people=display_names)
 
 
-async def _found(house: House, asked: MemoryFilter, offset: int = 0) -> list[MemoryResponse]:
+async def _found(characters: Characters, memory: Memory, asked: MemoryFilter, offset: int = 0) -> list[MemoryResponse]:
     since, until = asked.moments()
     found = await routes.memories(
-        house,
+        characters,
+        memory,
         owner=asked.owner or None,
         q=asked.q,
         kind=asked.type or None,  # type: ignore[arg-type]  # one of TYPES, or nothing
@@ -246,10 +252,10 @@ class DayCount:
     href: str
 
 
-def _chronological(house: House, asked: MemoryFilter) -> list[MemoryResponse]:
+def _chronological(memory: Memory, asked: MemoryFilter) -> list[MemoryResponse]:
     """What happened last comes first, whenever it was written down."""
     since, until = asked.moments()
-    records = house.memory.browse(
+    records = memory.browse(
         owner=asked.owner or None, room=asked.room or None, kind=asked.type or None, since=since, until=until
     )
     return [MemoryResponse.of(record) for record in sorted(records, key=lambda one: one.when, reverse=True)]

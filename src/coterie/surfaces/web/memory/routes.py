@@ -12,9 +12,17 @@ from fastapi.responses import StreamingResponse
 from pydantic import Field, StringConstraints
 
 from coterie.base.redaction import redact
-from coterie.memory import BadImport, Disclosure, MemoryRecord, MemoryType, export_lines, import_lines
+from coterie.characters import Characters
+from coterie.memory import BadImport, Disclosure, Memory, MemoryRecord, MemoryType, export_lines, import_lines
 from coterie.modes.story import reassign_memories
-from coterie.surfaces.web.shared.dependencies import FILE_BODY, Here, House, read_upload
+from coterie.surfaces.web.shared.dependencies import (
+    FILE_BODY,
+    CharactersDep,
+    MemoryDep,
+    StoreDep,
+    StoryDep,
+    read_upload,
+)
 from coterie.surfaces.web.shared.errors import ERROR_RESPONSES
 from coterie.surfaces.web.story.schemas import DoneResponse, PinRequest, RequestModel, ResponseModel
 
@@ -115,7 +123,8 @@ Line = Annotated[
 
 @router.get("", summary="What is remembered: newest first, or with `q` what comes to mind best first, with its reasons")
 async def memories(
-    house: Here,
+    characters: CharactersDep,
+    memory: MemoryDep,
     owner: Annotated[str | None, Query(max_length=200)] = None,
     q: Annotated[str, Query(max_length=1_000)] = "",
     kind: Annotated[MemoryType | None, Query(alias="type")] = None,
@@ -126,23 +135,21 @@ async def memories(
     offset: Annotated[int, Query(ge=0)] = 0,
 ) -> list[MemoryResponse]:
     if not q.strip():
-        page = house.memory.page(
-            owner=owner, room=room, kind=kind, since=since, until=until, limit=limit, offset=offset
-        )
+        page = memory.page(owner=owner, room=room, kind=kind, since=since, until=until, limit=limit, offset=offset)
         return [MemoryResponse.of(record) for record in page]
-    return await asyncio.to_thread(_recalled, house, owner, q, kind, room, limit)
+    return await asyncio.to_thread(_recalled, characters, memory, owner, q, kind, room, limit)
 
 
 @router.get("/links", summary="Which memories belong together")
-async def links(house: Here, owner: Annotated[str, Query(max_length=200)]) -> list[MemoryLinkResponse]:
-    found = house.memory.links(owner)
+async def links(memory: MemoryDep, owner: Annotated[str, Query(max_length=200)]) -> list[MemoryLinkResponse]:
+    found = memory.links(owner)
     return [MemoryLinkResponse(source=source, relation=relation, target=target) for source, relation, target in found]
 
 
 @router.get("/export", summary="Memories as lines of JSON", response_class=StreamingResponse)
-async def export(house: Here, owner: Annotated[str | None, Query(max_length=200)] = None) -> StreamingResponse:
+async def export(store: StoreDep, owner: Annotated[str | None, Query(max_length=200)] = None) -> StreamingResponse:
     def lines() -> Iterator[str]:
-        for line in export_lines(house.store, owner):
+        for line in export_lines(store, owner):
             yield f"{redact(line)}\n"
 
     headers = {"Content-Disposition": 'attachment; filename="memories.jsonl"'}
@@ -156,57 +163,63 @@ async def export(house: Here, owner: Annotated[str | None, Query(max_length=200)
     openapi_extra=FILE_BODY,
 )
 async def import_memories(
-    house: Here, request: Request, owner: Annotated[str, Query(max_length=200)]
+    store: StoreDep,
+    characters: CharactersDep,
+    memory: MemoryDep,
+    request: Request,
+    owner: Annotated[str, Query(max_length=200)],
 ) -> MemoryImportResponse:
-    bot = house.characters.get(owner)
+    bot = characters.get(owner)
     try:
         lines = (await read_upload(request)).decode().split("\n")
     except UnicodeDecodeError:
         raise BadImport("This is not text.", "Choose a file of JSON lines, exported here.") from None
-    moved = reassign_memories(house.store, lines, bot.id)
+    moved = reassign_memories(store, lines, bot.id)
     # Whatever rooms the file names, they are rooms of another house.
     stream = f"memory:{bot.id}"
-    added = await asyncio.to_thread(import_lines, house.store, house.memory.writer, moved, owner=bot.id, room=stream)
+    added = await asyncio.to_thread(import_lines, store, memory.writer, moved, owner=bot.id, room=stream)
     return MemoryImportResponse(added=added)
 
 
-@router.get("/{memory}", summary="A memory")
-async def show(house: Here, memory: str, room: Line = None) -> MemoryResponse:
-    return MemoryResponse.of(house.memory.get(memory, room))
+@router.get("/{memory_id}", summary="A memory")
+async def show(memory: MemoryDep, memory_id: str, room: Line = None) -> MemoryResponse:
+    return MemoryResponse.of(memory.get(memory_id, room))
 
 
-@router.patch("/{memory}", summary="Correct a memory")
-async def correct(house: Here, memory: str, told: MemoryEditRequest, room: Line = None) -> MemoryResponse:
-    record = house.memory.get(memory, room)
+@router.patch("/{memory_id}", summary="Correct a memory")
+async def correct(memory: MemoryDep, memory_id: str, told: MemoryEditRequest, room: Line = None) -> MemoryResponse:
+    record = memory.get(memory_id, room)
     changes = told.model_dump(exclude_none=True)
     if changes:
-        await asyncio.to_thread(lambda: house.memory.edit(memory, room=record.room, **changes))
-    return MemoryResponse.of(house.memory.get(memory, record.room))
+        await asyncio.to_thread(lambda: memory.edit(memory_id, room=record.room, **changes))
+    return MemoryResponse.of(memory.get(memory_id, record.room))
 
 
-@router.put("/{memory}/pin", summary="Pin a memory, or no longer; at most eight of a character are pinned")
-async def pin(house: Here, memory: str, told: PinRequest, room: Line = None) -> MemoryResponse:
-    record = house.memory.get(memory, room)
-    await house.story.pin(record.room, memory, told.pinned)
-    return MemoryResponse.of(house.memory.get(memory, record.room))
+@router.put("/{memory_id}/pin", summary="Pin a memory, or no longer; at most eight of a character are pinned")
+async def pin(
+    memory: MemoryDep, story: StoryDep, memory_id: str, told: PinRequest, room: Line = None
+) -> MemoryResponse:
+    record = memory.get(memory_id, room)
+    await story.pin(record.room, memory_id, told.pinned)
+    return MemoryResponse.of(memory.get(memory_id, record.room))
 
 
-@router.delete("/{memory}", summary="Forget a memory for good: it does not come back, nor what says the same")
-async def forget(house: Here, memory: str) -> DoneResponse:
-    await asyncio.to_thread(house.memory.forget, memory)
+@router.delete("/{memory_id}", summary="Forget a memory for good: it does not come back, nor what says the same")
+async def forget(memory: MemoryDep, memory_id: str) -> DoneResponse:
+    await asyncio.to_thread(memory.forget, memory_id)
     return DoneResponse()
 
 
 def _recalled(
-    house: House, owner: str | None, q: str, kind: str | None, room: str | None, limit: int
+    characters: Characters, memory: Memory, owner: str | None, q: str, kind: str | None, room: str | None, limit: int
 ) -> list[MemoryResponse]:
     """What would come to the owner's mind, alone: what has faded or been superseded too, since a person asks."""
-    owners = [owner] if owner else [bot.id for bot in house.characters.all()]
+    owners = [owner] if owner else [bot.id for bot in characters.all()]
     types = [kind] if kind else []
     found = [
         one
         for who in owners
-        for one in house.memory.recall(q, owner=who, room=room, k=limit, types=types, history=True, archived=True)
+        for one in memory.recall(q, owner=who, room=room, k=limit, types=types, history=True, archived=True)
         if (room is None or one.memory.room == room) and (kind is None or one.memory.type == kind)
     ]
     found.sort(key=lambda one: -one.score)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
+from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import date, timedelta
 from typing import Any
@@ -10,10 +11,11 @@ from typing import Any
 from fastapi import APIRouter, Request, Response
 
 from coterie.base.redaction import redact
-from coterie.llm import DailyUsage, Role, UsageQueries
+from coterie.eventstore import Store
+from coterie.llm import DailyUsage, Models, Role, UsageQueries
 from coterie.surfaces.web.ops import routes
-from coterie.surfaces.web.shared.dependencies import Here, House
-from coterie.surfaces.web.shared.labels import DisplayNames
+from coterie.surfaces.web.shared.dependencies import BackupsDep, DeskDep, HealthCheck, MemoryDep, ModelsDep, StoreDep
+from coterie.surfaces.web.shared.labels import DisplayNamesDep
 from coterie.surfaces.web.shared.templates import fragment_response, page_response
 
 router = APIRouter(prefix="/ops", include_in_schema=False)
@@ -45,49 +47,60 @@ class ModelUsage:
 
 
 @router.get("")
-async def status_page(house: Here, request: Request) -> Response:
-    today = date.fromisoformat(house.models.ledger.today)
-    spending = UsageQueries(house.store).daily((today - timedelta(days=_DAYS - 1)).isoformat())
-    failures = UsageQueries(house.store).failures(_FAILURES)
+async def status_page(
+    store: StoreDep,
+    memory: MemoryDep,
+    desk: DeskDep,
+    models: ModelsDep,
+    backups: BackupsDep,
+    healthy: HealthCheck,
+    display_names: DisplayNamesDep,
+    request: Request,
+) -> Response:
+    today = date.fromisoformat(models.ledger.today)
+    spending = UsageQueries(store).daily((today - timedelta(days=_DAYS - 1)).isoformat())
+    failures = UsageQueries(store).failures(_FAILURES)
     return page_response(
         request,
         "ops/status.html",
-        **await _now(house),
+        **await _now(store, models, healthy),
         days=_usage_by_day(spending, today),
         used=_usage_by_model(spending),
         failures=[(one, redact(one.raw)) for one in failures],
-        models=[one for one in await routes.models(house) if one.calls_today or Role(one.role).fallback_role is None],
-        people=DisplayNames(house),
-        snapshots=house.backups.snapshots(),
-        backups=house.backups.backups(),
-        embedding=house.memory.embedding_worker.status(),
-        sandbox=await house.desk.sandbox.status(),
-        tool_servers=list(house.desk.mcp_servers.states.values()),
+        models=[
+            one for one in await routes.models(store, models) if one.calls_today or Role(one.role).fallback_role is None
+        ],
+        people=display_names,
+        snapshots=backups.snapshots(),
+        backups=backups.backups(),
+        embedding=memory.embedding_worker.status(),
+        sandbox=await desk.sandbox.status(),
+        tool_servers=list(desk.mcp_servers.states.values()),
     )
 
 
 @router.get("/now")
-async def now(house: Here) -> Response:
+async def now(store: StoreDep, models: ModelsDep, healthy: HealthCheck) -> Response:
     """What changes by itself while somebody looks."""
-    return fragment_response("ops/status_now.html", **await _now(house))
+    return fragment_response("ops/status_now.html", **await _now(store, models, healthy))
 
 
 @router.get("/embedding")
-async def embedding(house: Here) -> Response:
-    return fragment_response("ops/embedding.html", embedding=house.memory.embedding_worker.status())
+async def embedding(memory: MemoryDep) -> Response:
+    return fragment_response("ops/embedding.html", embedding=memory.embedding_worker.status())
 
 
-async def _now(house: House) -> dict[str, Any]:
-    dead = await routes.jobs(house, state="dead", limit=_JOBS)
-    recent = await routes.jobs(house, state=None, limit=_JOBS)
-    ledger = house.models.ledger
+async def _now(store: Store, models: Models, healthy: Callable[[], bool]) -> dict[str, Any]:
+    dead = await routes.jobs(store, state="dead", limit=_JOBS)
+    recent = await routes.jobs(store, state=None, limit=_JOBS)
+    ledger = models.ledger
     return {
         "counts": dead.counts,
         "dead": dead.jobs,
         "recent": recent.jobs,
         "spent": ledger.total(),
-        "caps": house.models.settings.caps,
-        "healthy": house.healthy(),
+        "caps": models.settings.caps,
+        "healthy": healthy(),
     }
 
 

@@ -15,9 +15,9 @@ from fastapi import APIRouter, BackgroundTasks, Query, Request, status
 
 from coterie.base.redaction import redact
 from coterie.eventstore import Job, JobState
-from coterie.llm import ClassifierFailure, DailyUsage, Role, RoleUnset, Target, UsageQueries, probe_model
+from coterie.llm import ClassifierFailure, DailyUsage, Models, Role, RoleUnset, Target, UsageQueries, probe_model
 from coterie.ops import NotFromHere, StoredCopy
-from coterie.surfaces.web.shared.dependencies import Here, House
+from coterie.surfaces.web.shared.dependencies import BackupsDep, ModelsDep, StoreDep
 from coterie.surfaces.web.shared.errors import ERROR_RESPONSES
 from coterie.surfaces.web.story.schemas import DoneResponse, RequestModel, ResponseModel
 
@@ -32,13 +32,13 @@ class RestoreResponse:
 
 
 @backups_router.get("", summary="The backups there are, newest first")
-async def backups(house: Here) -> list[StoredCopy]:
-    return house.backups.backups()
+async def backups(backups: BackupsDep) -> list[StoredCopy]:
+    return backups.backups()
 
 
 @backups_router.post("", summary="Take a backup now, while playing goes on", status_code=status.HTTP_201_CREATED)
-async def take(house: Here) -> StoredCopy:
-    return await house.backups.take_backup()
+async def take(backups: BackupsDep) -> StoredCopy:
+    return await backups.take_backup()
 
 
 @backups_router.post(
@@ -46,14 +46,14 @@ async def take(house: Here) -> StoredCopy:
     summary="Put a backup in the place of what is there, which is kept: checked, then Coterie starts anew with it",
     status_code=status.HTTP_202_ACCEPTED,
 )
-async def restore(request: Request, house: Here, file: str, later: BackgroundTasks) -> RestoreResponse:
+async def restore(request: Request, backups: BackupsDep, file: str, later: BackgroundTasks) -> RestoreResponse:
     start_anew: Callable[[], None] | None = request.app.state.start_anew
     if start_anew is None:
         raise NotFromHere(
             "This Coterie does not start itself anew.",
-            f"Stop it, then say in a terminal: coterie restore {house.backups.folder / file}",
+            f"Stop it, then say in a terminal: coterie restore {backups.folder / file}",
         )
-    await house.backups.request_restore(file)
+    await backups.request_restore(file)
     later.add_task(start_anew)
     return RestoreResponse(file, request.app.state.run)
 
@@ -132,47 +132,49 @@ class ModelTestResponse(ResponseModel):
 
 @router.get("/ops/jobs", summary="Work in the background: what waits, what is done, what died")
 async def jobs(
-    house: Here, state: JobState | None = None, limit: Annotated[int, Query(ge=1, le=500)] = 100
+    store: StoreDep, state: JobState | None = None, limit: Annotated[int, Query(ge=1, le=500)] = 100
 ) -> JobsResponse:
-    counts = house.store.reader.jobs.count_by_state()
-    found = await house.store.jobs.find(state=state, limit=limit)
+    counts = store.reader.jobs.count_by_state()
+    found = await store.jobs.find(state=state, limit=limit)
     return JobsResponse(counts=counts, jobs=[JobResponse.of(job) for job in found])
 
 
 @router.post("/ops/jobs/{job}/retry", summary="Try a dead job again, with all its attempts")
-async def retry(house: Here, job: int) -> DoneResponse:
-    await house.store.jobs.retry(job)
+async def retry(store: StoreDep, job: int) -> DoneResponse:
+    await store.jobs.retry(job)
     return DoneResponse()
 
 
 @router.get("/ops/failures", summary="Structured answers that could not be had; the default was used")
 async def failures(
-    house: Here, limit: Annotated[int, Query(ge=1, le=500)] = 100, before: Annotated[int | None, Query(ge=1)] = None
+    store: StoreDep, limit: Annotated[int, Query(ge=1, le=500)] = 100, before: Annotated[int | None, Query(ge=1)] = None
 ) -> list[ClassifierFailure]:
-    return UsageQueries(house.store).failures(limit, before)
+    return UsageQueries(store).failures(limit, before)
 
 
 @router.get("/ops/spend", summary="What models did and cost, per day, role and model")
-async def spend(house: Here, days: Annotated[int, Query(ge=1, le=3_660)] = 30) -> list[DailyUsage]:
-    today = date.fromisoformat(house.models.ledger.today)
-    return UsageQueries(house.store).daily((today - timedelta(days=days - 1)).isoformat())
+async def spend(
+    store: StoreDep, models: ModelsDep, days: Annotated[int, Query(ge=1, le=3_660)] = 30
+) -> list[DailyUsage]:
+    today = date.fromisoformat(models.ledger.today)
+    return UsageQueries(store).daily((today - timedelta(days=days - 1)).isoformat())
 
 
 @router.get("/ops/models", summary="Which model does what, and how it is")
-async def models(house: Here) -> list[ModelResponse]:
-    today = UsageQueries(house.store).daily(house.models.ledger.today)
-    return [_model(house, role, target, today) for role in Role for target in _chain(house, role)]
+async def models(store: StoreDep, models: ModelsDep) -> list[ModelResponse]:
+    today = UsageQueries(store).daily(models.ledger.today)
+    return [_model(models, role, target, today) for role in Role for target in _chain(models, role)]
 
 
 @router.post(
     "/models/test", summary="Ask a model something, without fallbacks: does it stream, how fast, can it do JSON"
 )
-async def test_model(house: Here, told: ModelTestRequest) -> ModelTestResponse:
+async def test_model(models: ModelsDep, told: ModelTestRequest) -> ModelTestResponse:
     which = told.model
-    target = house.models.catalogue.chain(Role(which))[0] if which in list(Role) else Target.parse(which)
-    house.models.catalogue.spec(target.provider)
+    target = models.catalogue.chain(Role(which))[0] if which in list(Role) else Target.parse(which)
+    models.catalogue.spec(target.provider)
     said: list[str] = []
-    trial = await probe_model(house.models.settings, target, said.append, running=house.models)
+    trial = await probe_model(models.settings, target, said.append, running=models)
     return ModelTestResponse(
         model=trial.answer.model,
         text=redact("".join(said)),
@@ -187,23 +189,23 @@ async def test_model(house: Here, told: ModelTestRequest) -> ModelTestResponse:
     )
 
 
-def _chain(house: House, role: Role) -> tuple[Target, ...]:
+def _chain(models: Models, role: Role) -> tuple[Target, ...]:
     try:
-        return house.models.catalogue.chain(role)
+        return models.catalogue.chain(role)
     except RoleUnset:
         return ()
 
 
-def _model(house: House, role: Role, target: Target, today: list[DailyUsage]) -> ModelResponse:
-    spec = house.models.catalogue.spec(target.provider)
+def _model(models: Models, role: Role, target: Target, today: list[DailyUsage]) -> ModelResponse:
+    spec = models.catalogue.spec(target.provider)
     calls = [one for one in today if (one.role, one.model) == (role.value, str(target))]
     return ModelResponse(
         role=role.value,
         model=str(target),
         free=spec.free,
         has_key=spec.api_key is not None,
-        context=house.models.catalogue.details(target).context,
-        resting_s=round(house.models.cooldown_remaining(target), 1),
+        context=models.catalogue.details(target).context,
+        resting_s=round(models.cooldown_remaining(target), 1),
         calls_today=sum(one.calls for one in calls),
         failed_today=sum(one.failed for one in calls),
     )

@@ -12,10 +12,11 @@ from typing import Any
 
 from fastapi import Request, Response
 
-from coterie.llm import PRESETS, Role, RoleUnset
+from coterie.characters import Characters
+from coterie.llm import PRESETS, Models, Role, RoleUnset
 from coterie.ops import Setting
 from coterie.surfaces.web.settings.routes import people_overview
-from coterie.surfaces.web.shared.dependencies import Here, House
+from coterie.surfaces.web.shared.dependencies import BackupsDep, CharactersDep, ModelsDep, PeopleDep, SettingsEditorDep
 from coterie.surfaces.web.shared.login import SESSION_COOKIE
 from coterie.surfaces.web.shared.templates import PageRouter, fragment_response, page_response
 
@@ -104,55 +105,62 @@ class ProviderForm:
 
 
 @router.get("")
-async def settings(house: Here, request: Request) -> Response:
-    if not house.characters.has_owner_profile():
+async def settings(
+    characters: CharactersDep,
+    people: PeopleDep,
+    models: ModelsDep,
+    settings_editor: SettingsEditorDep,
+    backups: BackupsDep,
+    request: Request,
+) -> Response:
+    if not characters.has_owner_profile():
         return page_response(request, "settings/welcome.html")
-    fields = {one.key: _field(one) for one in await asyncio.to_thread(house.settings_editor.settings)}
+    fields = {one.key: _field(one) for one in await asyncio.to_thread(settings_editor.settings)}
     groups = {name: [fields[key] for key in keys if key in fields] for name, keys in _GROUPS.items()}
     shown = {key for keys in _GROUPS.values() for key in keys}
     return page_response(
         request,
         "settings/settings.html",
-        you=house.characters.owner(),
+        you=characters.owner(),
         groups=groups,
         others=[field for key, field in fields.items() if key not in shown and key not in _TABLES],
         restart=any(field.pending for field in fields.values()),
-        seats=_role_models(house),
-        tasks=[(task, list(chain)) for task, chain in house.models.settings.tasks.items()],
-        providers=_providers(house),
+        seats=_role_models(models),
+        tasks=[(task, list(chain)) for task, chain in models.settings.tasks.items()],
+        providers=_providers(models),
         presets=[(name, "OpenAI-compatible" if name == _ANY else name) for name in PRESETS],
-        backups=house.backups.backups(),
-        put_back=house.backups.last_restore,
-        folder=str(house.backups.folder),
+        backups=backups.backups(),
+        put_back=backups.last_restore,
+        folder=str(backups.folder),
         door=SESSION_COOKIE in request.cookies,
-        people=people_overview(house),
-        bots=_bots(house),
+        people=people_overview(people),
+        bots=_bots(characters),
     )
 
 
 @router.get("/backups")
-async def backups(house: Here) -> Response:
-    return fragment_response("settings/backups.html", backups=house.backups.backups())
+async def backups(backups: BackupsDep) -> Response:
+    return fragment_response("settings/backups.html", backups=backups.backups())
 
 
 @router.get("/people")
-async def people(house: Here) -> Response:
-    return fragment_response("settings/people.html", people=people_overview(house), bots=_bots(house))
+async def people(characters: CharactersDep, people: PeopleDep) -> Response:
+    return fragment_response("settings/people.html", people=people_overview(people), bots=_bots(characters))
 
 
-def _bots(house: House) -> list[dict[str, str]]:
-    return [{"id": bot.id, "name": bot.name} for bot in house.characters.all()]
+def _bots(characters: Characters) -> list[dict[str, str]]:
+    return [{"id": bot.id, "name": bot.name} for bot in characters.all()]
 
 
-def _role_models(house: House) -> list[RoleModels]:
+def _role_models(models: Models) -> list[RoleModels]:
     """One for each chain of models, under the first role that has it."""
     found: dict[tuple[str, ...], RoleModels] = {}
     for role in Role:
         try:
-            chain = tuple(str(target) for target in house.models.catalogue.chain(role))
+            chain = tuple(str(target) for target in models.catalogue.chain(role))
         except RoleUnset:
             continue
-        own = role.fallback_role is None or role in house.models.settings.roles
+        own = role.fallback_role is None or role in models.settings.roles
         if own or chain not in found:
             found[(*chain, role.value) if chain in found else chain] = RoleModels(role.value, list(chain), [])
         else:
@@ -160,10 +168,10 @@ def _role_models(house: House) -> list[RoleModels]:
     return list(found.values())
 
 
-def _providers(house: House) -> list[ProviderForm]:
+def _providers(models: Models) -> list[ProviderForm]:
     return [
         ProviderForm(name, one.preset, one.base_url or "", one.api_key is not None)
-        for name, one in house.models.settings.providers.items()
+        for name, one in models.settings.providers.items()
     ]
 
 

@@ -11,15 +11,18 @@ from fastapi import APIRouter, Cookie, Request, Response, status
 from fastapi.responses import JSONResponse
 from pydantic import Field
 
-from coterie.characters import EVERY_CHARACTER, OWNER, OwnerProfile, PairingRequest, Person
+from coterie.characters import EVERY_CHARACTER, OWNER, OwnerProfile, PairingRequest, People, Person
 from coterie.ops import Setting
+from coterie.surfaces.web import SURFACE
 from coterie.surfaces.web.shared.dependencies import (
     PERSON_COOKIE,
-    SURFACE,
+    CharactersDep,
     CurrentPerson,
-    Here,
-    House,
+    LinkCodeMinutes,
     OwnerOnly,
+    PeopleDep,
+    SettingsEditorDep,
+    VisitsDep,
     account_of,
     new_token,
 )
@@ -56,9 +59,9 @@ class PersonResponse(ResponseModel):
     accounts: list[AccountResponse]
 
     @classmethod
-    def of(cls, house: House, person: Person) -> PersonResponse:
-        accounts = [AccountResponse(surface=s, account=a, name=n) for s, a, n in house.people.identities(person.id)]
-        allowed = house.people.allowed_characters(person.id)
+    def of(cls, people: People, person: Person) -> PersonResponse:
+        accounts = [AccountResponse(surface=s, account=a, name=n) for s, a, n in people.identities(person.id)]
+        allowed = people.allowed_characters(person.id)
         return cls(id=person.id, name=person.name, owner=person.is_owner, may_talk=allowed, accounts=accounts)
 
 
@@ -109,52 +112,52 @@ class UnlinkRequest(RequestModel):
     account: str
 
 
-def people_overview(house: House) -> PeopleResponse:
-    people = [PersonResponse.of(house, person) for person in house.people.all()]
+def people_overview(people: People) -> PeopleResponse:
     return PeopleResponse(
-        people=people, asking=[AccessRequestResponse.of(one) for one in house.people.open_pairing_requests()]
+        people=[PersonResponse.of(people, person) for person in people.all()],
+        asking=[AccessRequestResponse.of(one) for one in people.open_pairing_requests()],
     )
 
 
 @people_router.get("", summary="Everybody with their accounts and whom they may talk with, and who waits to be let in")
-async def people(house: Here) -> PeopleResponse:
-    return people_overview(house)
+async def people(people: PeopleDep) -> PeopleResponse:
+    return people_overview(people)
 
 
 @people_router.post(
     "", summary="A new person, and the code with which they show up", status_code=status.HTTP_201_CREATED
 )
-async def invite(house: Here, told: InvitePersonRequest) -> LinkCodeResponse:
-    person, code = await house.people.invite(told.name.strip(), house.code_minutes)
-    return LinkCodeResponse(person=PersonResponse.of(house, person), code=code, minutes=house.code_minutes)
+async def invite(people: PeopleDep, code_minutes: LinkCodeMinutes, told: InvitePersonRequest) -> LinkCodeResponse:
+    person, code = await people.invite(told.name.strip(), code_minutes)
+    return LinkCodeResponse(person=PersonResponse.of(people, person), code=code, minutes=code_minutes)
 
 
 @people_router.post("/{person}/code", summary="A code that links one more account to a person, once")
-async def code(house: Here, person: str) -> LinkCodeResponse:
-    who = house.people.person(person)
-    told = await house.people.issue_code(who.id, house.code_minutes)
-    return LinkCodeResponse(person=PersonResponse.of(house, who), code=told, minutes=house.code_minutes)
+async def code(people: PeopleDep, code_minutes: LinkCodeMinutes, person: str) -> LinkCodeResponse:
+    who = people.person(person)
+    told = await people.issue_code(who.id, code_minutes)
+    return LinkCodeResponse(person=PersonResponse.of(people, who), code=told, minutes=code_minutes)
 
 
 @people_router.put("/{person}/characters", summary="Say whether somebody may talk with a character")
-async def allow(house: Here, person: str, told: AllowRequest) -> PersonResponse:
-    who = house.people.person(person)
-    character = told.character if told.character == EVERY_CHARACTER else house.characters.get(told.character).id
-    await house.people.allow(who.id, character, told.allowed)
-    return PersonResponse.of(house, who)
+async def allow(characters: CharactersDep, people: PeopleDep, person: str, told: AllowRequest) -> PersonResponse:
+    who = people.person(person)
+    character = told.character if told.character == EVERY_CHARACTER else characters.get(told.character).id
+    await people.allow(who.id, character, told.allowed)
+    return PersonResponse.of(people, who)
 
 
 @people_router.post("/approve", summary="Let a stranger in who showed you their code")
-async def approve(house: Here, told: ApproveRequest) -> PersonResponse:
-    person, _ = await house.people.approve(told.code, told.person)
-    return PersonResponse.of(house, person)
+async def approve(people: PeopleDep, told: ApproveRequest) -> PersonResponse:
+    person, _ = await people.approve(told.code, told.person)
+    return PersonResponse.of(people, person)
 
 
 @people_router.post(
     "/unlink", summary="Take an account from whoever it belongs to", status_code=status.HTTP_204_NO_CONTENT
 )
-async def unlink(house: Here, told: UnlinkRequest) -> None:
-    await house.people.unlink(told.surface, told.account)
+async def unlink(people: PeopleDep, told: UnlinkRequest) -> None:
+    await people.unlink(told.surface, told.account)
 
 
 # People who write along: who there is, a link for somebody new, and coming in with it. P3
@@ -188,22 +191,22 @@ class JoinRequest(RequestModel):
 
 
 @writers_router.get("", summary="Everybody who may write along")
-async def list_writers(house: Here, who: CurrentPerson) -> list[WriterResponse]:
-    return [WriterResponse(id=one.id, name=one.name, you=one.id == who.id) for one in house.people.all()]
+async def list_writers(people: PeopleDep, who: CurrentPerson) -> list[WriterResponse]:
+    return [WriterResponse(id=one.id, name=one.name, you=one.id == who.id) for one in people.all()]
 
 
 @writers_router.post("", summary="Invite somebody: the answer is a link for them", status_code=status.HTTP_201_CREATED)
-async def invite_writer(house: Here, who: CurrentPerson, taken: NewWriterRequest) -> InvitationResponse:
+async def invite_writer(people: PeopleDep, who: CurrentPerson, taken: NewWriterRequest) -> InvitationResponse:
     if who.id != OWNER:
         raise OwnerOnly("Only the owner invites people.", "Ask them for a link.")
-    person, code = await house.people.invite(taken.name, _LINK_MINUTES)
+    person, code = await people.invite(taken.name, _LINK_MINUTES)
     return InvitationResponse(person=person.id, link=f"/join?code={quote(code)}")
 
 
 @writers_router.post("/join", summary="Come in with a link's code: from then on this browser is that person")
-async def join(request: Request, house: Here, taken: JoinRequest) -> Response:
+async def join(request: Request, people: PeopleDep, taken: JoinRequest) -> Response:
     token = new_token()
-    person = await house.people.link(taken.code, SURFACE, account_of(token))
+    person = await people.link(taken.code, SURFACE, account_of(token))
     done = JSONResponse({"person": person.id, "name": person.name})
     secure = request.url.scheme == "https"
     done.set_cookie(PERSON_COOKIE, token, _LASTS_S, httponly=True, samesite="strict", secure=secure)
@@ -212,17 +215,17 @@ async def join(request: Request, house: Here, taken: JoinRequest) -> Response:
 
 @writers_router.post("/leave", summary="This browser is nobody in particular again")
 async def leave(
-    house: Here, response: Response, token: Annotated[str, Cookie(alias=PERSON_COOKIE)] = ""
+    people: PeopleDep, response: Response, token: Annotated[str, Cookie(alias=PERSON_COOKIE)] = ""
 ) -> DoneResponse:
-    if token and house.people.by_account(SURFACE, account_of(token)) is not None:
-        await house.people.unlink(SURFACE, account_of(token))
+    if token and people.by_account(SURFACE, account_of(token)) is not None:
+        await people.unlink(SURFACE, account_of(token))
     response.delete_cookie(PERSON_COOKIE)
     return DoneResponse()
 
 
 @join_pages.get("/join")
-async def join_page(house: Here, request: Request, code: str = "") -> Response:
-    return page_response(request, "settings/join.html", code=code, you=house.people.find("owner").name)
+async def join_page(people: PeopleDep, request: Request, code: str = "") -> Response:
+    return page_response(request, "settings/join.html", code=code, you=people.find("owner").name)
 
 
 # You, as characters know you. S2
@@ -232,19 +235,19 @@ owner_router = APIRouter(tags=["you"], responses=ERROR_RESPONSES)
 
 
 @owner_router.get("/you", summary="Who you are to the characters")
-async def you(house: Here) -> OwnerResponse:
-    return OwnerResponse.of(house.characters.owner(), house.characters.has_owner_profile())
+async def you(characters: CharactersDep) -> OwnerResponse:
+    return OwnerResponse.of(characters.owner(), characters.has_owner_profile())
 
 
 @owner_router.put("/you", summary="Say who you are")
-async def set_owner(house: Here, told: OwnerRequest) -> OwnerResponse:
-    await house.characters.save_owner(OwnerProfile(name=told.name, pronouns=told.pronouns, persona=told.persona))
-    return OwnerResponse.of(house.characters.owner(), authored=True)
+async def set_owner(characters: CharactersDep, told: OwnerRequest) -> OwnerResponse:
+    await characters.save_owner(OwnerProfile(name=told.name, pronouns=told.pronouns, persona=told.persona))
+    return OwnerResponse.of(characters.owner(), authored=True)
 
 
 @owner_router.post("/you/here", summary="You are looking at a page: what happens after it is news")
-async def record_visit(house: Here, who: CurrentPerson) -> DoneResponse:
-    await house.visits.record(who.id)
+async def record_visit(visits: VisitsDep, who: CurrentPerson) -> DoneResponse:
+    await visits.record(who.id)
     return DoneResponse()
 
 
@@ -267,12 +270,12 @@ class SettingsRequest(RequestModel):
 
 
 @router.get("/settings", summary="Every setting with its value, its meaning and where it came from; never a secret")
-async def settings(house: Here) -> SettingsResponse:
-    return SettingsResponse.of(await asyncio.to_thread(house.settings_editor.settings))
+async def settings(settings_editor: SettingsEditorDep) -> SettingsResponse:
+    return SettingsResponse.of(await asyncio.to_thread(settings_editor.settings))
 
 
 @router.patch(
     "/settings", summary="Change settings in the configuration file; all of them, or none if one does not fit"
 )
-async def change(house: Here, told: SettingsRequest) -> SettingsResponse:
-    return SettingsResponse.of(await asyncio.to_thread(house.settings_editor.change, told.changes))
+async def change(settings_editor: SettingsEditorDep, told: SettingsRequest) -> SettingsResponse:
+    return SettingsResponse.of(await asyncio.to_thread(settings_editor.change, told.changes))

@@ -1,16 +1,16 @@
-"""What the web needs to know of the rest of the house."""
+"""What routes depend on: the services they use, the person who asks, and an uploaded file."""
 
 from __future__ import annotations
 
 import hashlib
 import secrets
+from collections.abc import Callable
 from typing import Annotated, Any, Protocol
 
 from fastapi import Cookie, Depends, Request
 
 from coterie.base.errors import CoterieError
-from coterie.characters import Characters, People, Visits, Workspaces, check_size
-from coterie.characters import Person as Known
+from coterie.characters import Characters, People, Person, Visits, Workspaces, check_size
 from coterie.conversation import Feed
 from coterie.eventstore import Store
 from coterie.llm import Models
@@ -22,7 +22,9 @@ from coterie.modes.story import CharacterImporter, StoryService
 from coterie.ops import BackupService, SettingsEditor
 
 
-class House(Protocol):
+class Services(Protocol):
+    """What `create_web` is given. Routes never see it: each declares the services that it uses."""
+
     store: Store
     characters: Characters
     people: People
@@ -40,9 +42,7 @@ class House(Protocol):
     backups: BackupService
 
     @property
-    def code_minutes(self) -> int:
-        """How long a code that links an account can be used."""
-        ...
+    def code_minutes(self) -> int: ...
 
     def healthy(self) -> bool: ...
 
@@ -51,19 +51,38 @@ class House(Protocol):
     def summary(self) -> list[tuple[str, str]]: ...
 
 
-def _house(request: Request) -> House:
-    house: House = request.app.state.house
-    return house
+def _service(name: str) -> Any:
+    # Asynchronous, although it waits for nothing: FastAPI runs other dependencies in a thread each.
+    async def provide(request: Request) -> Any:
+        return getattr(request.app.state.services, name)
+
+    return Depends(provide)
 
 
-Here = Annotated[House, Depends(_house)]
-"""A route's way to the house."""
+StoreDep = Annotated[Store, _service("store")]
+CharactersDep = Annotated[Characters, _service("characters")]
+PeopleDep = Annotated[People, _service("people")]
+VisitsDep = Annotated[Visits, _service("visits")]
+MemoryDep = Annotated[Memory, _service("memory")]
+StoryDep = Annotated[StoryService, _service("story")]
+DraftDep = Annotated[DraftService, _service("draft")]
+CrowdDep = Annotated[CrowdService, _service("crowd")]
+DeskDep = Annotated[DeskService, _service("desk")]
+WorkspacesDep = Annotated[Workspaces, _service("workspaces")]
+CharacterImporterDep = Annotated[CharacterImporter, _service("character_importer")]
+FeedDep = Annotated[Feed, _service("feed")]
+ModelsDep = Annotated[Models, _service("models")]
+SettingsEditorDep = Annotated[SettingsEditor, _service("settings_editor")]
+BackupsDep = Annotated[BackupService, _service("backups")]
+LinkCodeMinutes = Annotated[int, _service("code_minutes")]
+"""How long a code that links an account can be used."""
+HealthCheck = Annotated[Callable[[], bool], _service("healthy")]
+Summary = Annotated[Callable[[], list[tuple[str, str]]], _service("summary")]
+"""Version, data folder and the like, as labelled rows."""
 
 
-# Who acts in a document: whoever this browser was linked to, and otherwise you. F12, P3
-#
-# A link is a code that works once. The browser that used it holds a token; we hold its digest, as an account of the
-# person on the surface `web`. Where there is no token, whoever could come in is the owner, as everywhere on the page.
+# The person who acts: the one this browser is linked to, otherwise the owner. A link is a code that works once; the
+# browser that used it holds a token, and its digest is stored as an account of the person on this surface.
 
 
 SURFACE = "web"
@@ -71,24 +90,25 @@ PERSON_COOKIE = "coterie-person"
 
 
 class NotLinked(CoterieError):
-    """The browser's link was taken back."""
+    """The browser's link was removed."""
 
     http_status = 401
 
 
 class OwnerOnly(CoterieError):
-    """Somebody who was invited wants what only the owner may do."""
+    """An invited person asks for what only the owner may do."""
 
     http_status = 403
 
 
-def person_of(house: House, token: str) -> Known:
+def find_person(people: People, token: str) -> Person:
+    """The person with a browser's token; the owner for a browser without one."""
     if not token:
-        return house.people.find("owner")
-    found = house.people.by_account(SURFACE, account_of(token))
+        return people.find("owner")
+    found = people.by_account(SURFACE, account_of(token))
     if found is None:
         raise NotLinked(
-            "This browser is not linked to anybody any more.", "Ask for a new link, or go on as the owner at /join."
+            "This browser is no longer linked to a person.", "Ask for a new link, or continue as the owner at /join."
         )
     return found
 
@@ -101,23 +121,20 @@ def account_of(token: str) -> str:
     return hashlib.sha256(f"coterie web {token}".encode()).hexdigest()[:32]
 
 
-def _current_person(house: Here, token: Annotated[str, Cookie(alias=PERSON_COOKIE)] = "") -> Contributor:
-    known = person_of(house, token)
-    return Contributor(known.id, known.name)
+async def _current_person(people: PeopleDep, token: Annotated[str, Cookie(alias=PERSON_COOKIE)] = "") -> Contributor:
+    person = find_person(people, token)
+    return Contributor(person.id, person.name)
 
 
 CurrentPerson = Annotated[Contributor, Depends(_current_person)]
 
 
-# A file as the body of a request, whatever content type it claims.
-
-
 FILE_BODY: dict[str, Any] = {"requestBody": {"required": True, "content": {"application/octet-stream": {}}}}
-"""For the API's description."""
+"""Describes a route that takes a file as its body, for OpenAPI."""
 
 
 async def read_upload(request: Request) -> bytes:
-    """The file, refused as soon as it is too large: a length that was announced may be a lie."""
+    """The body, whatever content type it claims; refused as soon as it is too large, even if the length was not."""
     parts: list[bytes] = []
     size = 0
     async for part in request.stream():

@@ -1,30 +1,74 @@
-"""Names for ids: who is meant where the log holds an id."""
+"""Labels for people: names for ids, and what scores, jobs and failed replies are called on the page."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import Annotated, Literal
 
-from coterie.surfaces.web.shared.dependencies import House
+from fastapi import Depends
+
+from coterie.characters import Characters, NoSuchCharacter, NoSuchPerson, People
+from coterie.modes.story import StoryService
+from coterie.surfaces.web.shared.dependencies import CharactersDep, PeopleDep, StoryDep
 from coterie.surfaces.web.shared.prose import clean_line
 
 
 class DisplayNames:
-    def __init__(self, house: House) -> None:
-        self.bots = {bot.id: clean_line(bot.name) for bot in house.characters.all()}
-        self._people = {person.id: clean_line(person.name) for person in house.people.all()}
-        self.rooms = {chat.room: clean_line(chat.title) for chat in house.story.chats.chats()}
+    """Names of all characters, people and story chats by id."""
+
+    def __init__(self, characters: Characters, people: People, story: StoryService) -> None:
+        self.characters = {character.id: clean_line(character.name) for character in characters.all()}
+        self.rooms = {chat.room: clean_line(chat.title) for chat in story.chats.chats()}
+        self._people = {person.id: clean_line(person.name) for person in people.all()}
 
     def name(self, who: str) -> str:
-        """As people say it; what is nobody's id is a name already."""
-        return self._people.get(who) or self.bots.get(who, clean_line(who))
+        """The name of a person or character; what is no id is taken for a name already."""
+        return self._people.get(who) or self.characters.get(who, clean_line(who))
 
     def room(self, stream: str) -> str:
-        """The title of a chat, or where else something is kept."""
+        """The title of a chat, or the origin of what is stored outside of chats."""
         if stream in self.rooms:
             return self.rooms[stream]
-        kind, _, of = stream.partition(":")
-        return f"came with {self.name(of)}" if kind == "memory" else "a chat that is gone"
+        kind, _, owner = stream.partition(":")
+        return f"imported with {self.name(owner)}" if kind == "memory" else "a deleted chat"
+
+
+async def _display_names(characters: CharactersDep, people: PeopleDep, story: StoryDep) -> DisplayNames:
+    return DisplayNames(characters, people, story)
+
+
+DisplayNamesDep = Annotated[DisplayNames, Depends(_display_names)]
+
+
+class NameCache:
+    """Names of people and characters by id, each looked up once; deleted ones included."""
+
+    def __init__(self, people: People, characters: Characters) -> None:
+        self._people = people
+        self._characters = characters
+        self._known: dict[str, str] = {}
+
+    def __getitem__(self, who: str) -> str:
+        if who not in self._known:
+            self._known[who] = clean_line(self._name(who)) or "Somebody"
+        return self._known[who]
+
+    def _name(self, who: str) -> str:
+        try:
+            return self._people.person(who).name
+        except NoSuchPerson:
+            pass
+        try:
+            return self._characters.get(who).name
+        except NoSuchCharacter:
+            return "Somebody"
+
+
+async def _name_cache(people: PeopleDep, characters: CharactersDep) -> NameCache:
+    return NameCache(people, characters)
+
+
+NamesDep = Annotated[NameCache, Depends(_name_cache)]
 
 
 # Words for what the house calls by short names: parts of a score, kinds of work.
@@ -113,7 +157,7 @@ def reply_error(why: str, status: int | None = None) -> ReplyError:
     if status == 429:
         return ReplyError("429", "warn", "The provider asks to slow down.", why, "Retry")
     if status >= 500:
-        return ReplyError("5xx", "warn", "The provider has trouble of its own.", why, "Retry")
+        return ReplyError("5xx", "warn", "The provider failed.", why, "Retry")
     if status >= 400:
         return ReplyError("4xx", "danger", "The provider did not take the request.", why, "Retry", _MODELS)
     return ReplyError("lost", "warn", "Connection lost, partial reply saved.", why)

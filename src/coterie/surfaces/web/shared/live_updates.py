@@ -1,7 +1,8 @@
-"""One stream for all chats that a browser has open: many tabs, one connection. S19
+"""One event stream for everything that a browser has open: many tabs, one connection.
 
-`/live?follow=CHAT:EVENT&follow=…` tells of every chat from an event on. Each message names its chat, and its id says
-how far all of them have been told, so that a browser that comes back with Last-Event-ID misses nothing.
+`/live?follow=CHANNEL:EVENT&follow=…` follows each channel (a chat, a document, the instance) from an event on. Each
+message names its channel, and its id holds the positions of all of them, so that a browser which reconnects with
+Last-Event-ID misses nothing.
 """
 
 from __future__ import annotations
@@ -13,33 +14,74 @@ from contextlib import suppress
 from typing import Annotated
 
 import anyio
-from fastapi import APIRouter, Header, Query
+from fastapi import APIRouter, Depends, Header, Query
 from sse_starlette import EventSourceResponse, ServerSentEvent
 
 from coterie.base.logging import get_logger
 from coterie.base.redaction import redact
+from coterie.conversation import Feed
+from coterie.eventstore import Store
+from coterie.modes.desk import DeskService
+from coterie.modes.draft import DraftService
 from coterie.surfaces.web.desk.pages import desk_updates
 from coterie.surfaces.web.draft.live import PREFIX, DocumentUpdates
-from coterie.surfaces.web.shared.dependencies import Here, House
-from coterie.surfaces.web.story.live import INSTANCE, ChatUpdates, LiveUpdate, failed_job_updates
+from coterie.surfaces.web.shared.dependencies import DeskDep, DraftDep, FeedDep, StoreDep
+from coterie.surfaces.web.story.live import (
+    INSTANCE,
+    ChatUpdates,
+    LiveUpdate,
+    TurnRenderer,
+    TurnRendererDep,
+    failed_job_updates,
+)
 
 router = APIRouter(include_in_schema=False)
 _log = get_logger(__name__)
 _HEARTBEAT_S = 15
-_MAX_CHATS = 100
+_MAX_CHANNELS = 100
 _QUEUE_SIZE = 64
+_Updates = asyncio.Queue[tuple[str, LiveUpdate] | None]
+
+
+class Channels:
+    """The updates of each channel that a page can follow."""
+
+    def __init__(
+        self, store: Store, feed: Feed, desk: DeskService, draft: DraftService, renderer: TurnRenderer
+    ) -> None:
+        self._store = store
+        self._feed = feed
+        self._desk = desk
+        self._draft = draft
+        self._renderer = renderer
+
+    def updates(self, channel: str, after: int) -> AsyncIterator[LiveUpdate]:
+        room = f"room:{channel}"
+        if channel == INSTANCE:
+            return failed_job_updates(self._feed, after)
+        if channel.startswith(PREFIX):
+            return DocumentUpdates(self._store, self._draft, self._feed, channel, after).updates()
+        if self._desk.queries.is_desk(room):
+            return desk_updates(self._feed, room, after)
+        return ChatUpdates(self._feed, self._renderer, room, after).updates()
+
+
+async def _channels(
+    store: StoreDep, feed: FeedDep, desk: DeskDep, draft: DraftDep, renderer: TurnRendererDep
+) -> Channels:
+    return Channels(store, feed, desk, draft, renderer)
 
 
 @router.get("/live", response_class=EventSourceResponse)
 async def live(
-    house: Here,
-    follow: Annotated[list[str], Query(max_length=_MAX_CHATS)],
+    channels: Annotated[Channels, Depends(_channels)],
+    follow: Annotated[list[str], Query(max_length=_MAX_CHANNELS)],
     last_event_id: Annotated[str | None, Header()] = None,
 ) -> EventSourceResponse:
-    places = _positions(follow) | _positions((last_event_id or "").split(","))
+    positions = _positions(follow) | _positions((last_event_id or "").split(","))
     stopping = anyio.Event()
     return EventSourceResponse(
-        _stream(house, places, stopping),
+        _stream(channels, positions, stopping),
         sep="\n",
         ping=_HEARTBEAT_S,
         send_timeout=60,
@@ -48,21 +90,23 @@ async def live(
     )
 
 
-def _positions(told: list[str]) -> dict[str, int]:
-    """CHAT:EVENT pairs; what is no such pair is left out."""
-    pairs = (one.rpartition(":") for one in told)
-    return {chat: int(after) for chat, _, after in pairs if chat and after.isdecimal()}
+def _positions(pairs: list[str]) -> dict[str, int]:
+    """CHANNEL:EVENT pairs; anything else is ignored."""
+    parts = (pair.rpartition(":") for pair in pairs)
+    return {channel: int(after) for channel, _, after in parts if channel and after.isdecimal()}
 
 
-async def _stream(house: House, places: dict[str, int], stopping: anyio.Event) -> AsyncIterator[ServerSentEvent]:
-    told: asyncio.Queue[tuple[str, LiveUpdate] | None] = asyncio.Queue(_QUEUE_SIZE)
-    tasks = [asyncio.create_task(_forward(house, chat, after, told)) for chat, after in places.items()]
-    tasks.append(asyncio.create_task(_close_on_shutdown(stopping, told)))
+async def _stream(
+    channels: Channels, positions: dict[str, int], stopping: anyio.Event
+) -> AsyncIterator[ServerSentEvent]:
+    queue: _Updates = asyncio.Queue(_QUEUE_SIZE)
+    tasks = [asyncio.create_task(_forward(channels, channel, after, queue)) for channel, after in positions.items()]
+    tasks.append(asyncio.create_task(_close_on_shutdown(stopping, queue)))
     try:
-        while (news := await told.get()) is not None:
-            chat, one = news
-            places[chat] = max(places[chat], one.event_id)
-            yield _event(chat, one, places)
+        while (item := await queue.get()) is not None:
+            channel, update = item
+            positions[channel] = max(positions[channel], update.event_id)
+            yield _event(channel, update, positions)
     finally:
         for task in tasks:
             task.cancel()
@@ -70,31 +114,23 @@ async def _stream(house: House, places: dict[str, int], stopping: anyio.Event) -
             await asyncio.gather(*tasks, return_exceptions=True)
 
 
-async def _forward(house: House, chat: str, after: int, told: asyncio.Queue[tuple[str, LiveUpdate] | None]) -> None:
+async def _forward(channels: Channels, channel: str, after: int, queue: _Updates) -> None:
     try:
-        if chat == INSTANCE:
-            heard = failed_job_updates(house, after)
-        elif chat.startswith(PREFIX):
-            heard = DocumentUpdates(house, chat, after).updates()
-        elif house.desk.queries.is_desk(f"room:{chat}"):
-            heard = desk_updates(house, f"room:{chat}", after)
-        else:
-            heard = ChatUpdates(house, f"room:{chat}", after).updates()
-        async for news in heard:
-            await told.put((chat, news))
+        async for update in channels.updates(channel, after):
+            await queue.put((channel, update))
     except Exception:
-        _log.exception("a page can no longer be told of its chat", chat=chat)
-    # A stream that tells of nothing any more ends, so that whoever listens comes back and asks again.
-    await told.put(None)
+        _log.exception("live updates of a page failed", channel=channel)
+    # End the whole stream, so that the browser reconnects and follows every channel again.
+    await queue.put(None)
 
 
-async def _close_on_shutdown(stopping: anyio.Event, told: asyncio.Queue[tuple[str, LiveUpdate] | None]) -> None:
+async def _close_on_shutdown(stopping: anyio.Event, queue: _Updates) -> None:
     await stopping.wait()
-    await told.put(None)
+    await queue.put(None)
 
 
-def _event(chat: str, news: LiveUpdate, places: dict[str, int]) -> ServerSentEvent:
+def _event(channel: str, update: LiveUpdate, positions: dict[str, int]) -> ServerSentEvent:
     # In JSON no text holds a line break, so none can end the event early; htmx 4 wants LF alone.
-    data = redact(json.dumps({"chat": chat, "at": places[chat], **news.data}, ensure_ascii=True))
-    at = ",".join(f"{one}:{after}" for one, after in places.items())
-    return ServerSentEvent(data, event=news.name, id=at, retry=1_000, sep="\n")
+    data = redact(json.dumps({"chat": channel, "at": positions[channel], **update.data}, ensure_ascii=True))
+    event_id = ",".join(f"{one}:{after}" for one, after in positions.items())
+    return ServerSentEvent(data, event=update.name, id=event_id, retry=1_000, sep="\n")

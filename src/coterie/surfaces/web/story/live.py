@@ -1,8 +1,11 @@
-"""The live stream of a chat: a snapshot first, then every change, and words as they are spoken. S19
+"""Live updates of a story chat: the API's event stream, and HTML updates for open pages.
 
-`snapshot` and `change` carry the id of the last event they tell of. A browser that comes back sends it as
-Last-Event-ID and is told what it missed. `token` carries the reply and the offset of its text within it: whoever
-puts the text there has every word once.
+The API's stream sends a `snapshot`, then a `change` for each event and a `token` for each piece of a reply. A client
+that reconnects with Last-Event-ID gets the events it missed. `token` carries the offset of its text in the reply, so
+a client that joins late can tell what it already has.
+
+Page updates are idempotent: a turn in its present form, the latest turns after something was taken back, the blocks of
+a reply from a number on. A page may receive an update twice, or join late, and shows the same as every other page.
 """
 
 from __future__ import annotations
@@ -10,20 +13,21 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import AsyncIterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from typing import Annotated, Any
 
 import anyio
-from fastapi import APIRouter, Header
+from fastapi import APIRouter, Depends, Header
 from sse_starlette import EventSourceResponse, ServerSentEvent
 
 from coterie.base.redaction import redact
-from coterie.characters import OWNER
+from coterie.characters import OWNER, Characters, People, Workspaces
 from coterie.conversation import (
     AssistantTurn,
     AssistantTurnStarted,
     Feed,
+    FeedItem,
     FeedSubscription,
     LiveText,
     NoSuchRoom,
@@ -32,19 +36,40 @@ from coterie.conversation import (
     Turn,
     UserTurn,
     UserTurnEdit,
+    turn_begun_by,
 )
-from coterie.conversation import FeedItem as Heard
-from coterie.eventstore import AnyEvent, JobDied, Reset, Rewound, Superseded
-from coterie.modes.story import Chat
+from coterie.eventstore import AnyEvent, JobDied, Reset, Rewound, Store, Superseded
+from coterie.modes.story import Chat, StoryService
 from coterie.surfaces.web.characters.routes import portrait_url
-from coterie.surfaces.web.shared.dependencies import Here, House
+from coterie.surfaces.web.shared.dependencies import (
+    CharactersDep,
+    FeedDep,
+    PeopleDep,
+    StoreDep,
+    StoryDep,
+    WorkspacesDep,
+)
 from coterie.surfaces.web.shared.errors import ERROR_RESPONSES
 from coterie.surfaces.web.shared.labels import ReplyError, reply_error
 from coterie.surfaces.web.shared.prose import NOTE_MARKER, clean_line, render_block, split_blocks
 from coterie.surfaces.web.shared.templates import render
 from coterie.surfaces.web.story.schemas import ChatResponse, TurnResponse
 
-# A turn as a page shows it: names instead of ids, trouble in words, and the other replies there were.
+PAGE_TURNS = 50
+"""How many turns a page begins with."""
+INSTANCE = "instance"
+"""The channel of what concerns no single chat."""
+_MAX_MISSED = 5_000
+"""After this many events a fresh start is less to read than what was missed."""
+_HEARTBEAT_S = 15
+
+
+def can_resume(feed: Feed, after: int) -> bool:
+    """Whether a client that has every event up to `after` gets the missed ones instead of a fresh start."""
+    return feed.last_id() - _MAX_MISSED <= after <= feed.last_id()
+
+
+# Turns as HTML
 
 
 @dataclass(frozen=True)
@@ -69,6 +94,8 @@ class Swipes:
 
 @dataclass(frozen=True)
 class TurnView:
+    """A turn as the page shows it: names instead of ids, the reason it broke off as an error text."""
+
     id: str
     seq: int
     name: str
@@ -77,7 +104,7 @@ class TurnView:
     state: State
     portrait: str = ""
     whispered_to: str = ""
-    trouble: ReplyError | None = None
+    error: ReplyError | None = None
     swipes: Swipes | None = None
     marker: str = NOTE_MARKER
 
@@ -87,62 +114,251 @@ class TurnView:
 
 @lru_cache(maxsize=4_096)
 def _html(turn: TurnView) -> str:
-    """Most turns never change again, and every tab and reload asks for the same ones."""
+    """Cached: most turns never change again, and every tab and reload asks for the same ones."""
     return render("story/turn.html", turn=turn)
 
 
+@dataclass(frozen=True)
+class Speakers:
+    """Names and portraits in one chat."""
+
+    names: dict[str, str]
+    portraits: dict[str, str] = field(default_factory=dict)
+
+
 class TurnRenderer:
-    """Turns of one chat, as they are shown."""
+    """Renders turns of story chats as HTML."""
 
-    def __init__(self, house: House, chat: Chat) -> None:
-        self._house = house
-        self._chat = chat
-        self._portraits: dict[str, str] = {}
-        self._names = {entity: clean_line(name) for entity, name in house.story.participants.names(chat).items()}
+    def __init__(
+        self, feed: Feed, story: StoryService, characters: Characters, people: People, workspaces: Workspaces
+    ) -> None:
+        self._feed = feed
+        self._story = story
+        self._characters = characters
+        self._people = people
+        self._workspaces = workspaces
 
-    def view(self, turn: Turn, text: str | None = None, swipes: Swipes | None = None) -> TurnView:
-        return TurnView(
-            id=turn.id,
-            seq=turn.seq,
-            name=self.name(turn.speaker),
-            text=turn.text if text is None else text,
-            by_person=turn.by_person,
-            state=turn.state,
-            portrait="" if turn.by_person else self._portrait(turn.speaker),
-            whispered_to=", ".join(self.name(one) for one in turn.to if one not in (OWNER, turn.speaker)),
-            trouble=reply_error(redact(turn.why), turn.status) if turn.state == "truncated" else None,
-            swipes=swipes,
-            marker=self._house.story.ooc_marker,
-        )
+    @property
+    def note_marker(self) -> str:
+        return self._story.ooc_marker
 
-    def _portrait(self, entity: str) -> str:
-        if entity not in self._portraits:
-            self._portraits[entity] = portrait_url(self._house, entity)
-        return self._portraits[entity]
+    def stored_turn(self, room: str, turn_id: str) -> Turn:
+        return self._story.timeline.turn(room, turn_id)
 
-    def name(self, entity: str) -> str:
-        if entity in self._names:
-            return self._names[entity]
-        # Somebody who left is still named where they spoke.
-        bots = {bot.id: bot.name for bot in self._house.characters.all()}
-        people = {person.id: person.name for person in self._house.people.all()}
-        return clean_line({**people, **bots}.get(entity, "Somebody"))
+    def speakers(self, room: str) -> Speakers:
+        names = self._story.participants.names(self._story.chats.chat(room))
+        return Speakers({entity: clean_line(name) for entity, name in names.items()})
+
+    async def html(self, turn: Turn, speakers: Speakers, *, last: bool) -> str:
+        """The last turn comes with the number of its alternatives."""
+        swipes = await self.swipes(turn) if last else None
+        return self._view(turn, speakers, swipes).html()
+
+    async def latest_turns(self, room: str, before: int | None = None) -> tuple[int, str, int | None]:
+        """The event they are true of, their HTML, and the seq of the turn before them, if there is one."""
+        while True:
+            at = self._feed.last_id()
+            turns = self._story.timeline.latest(room, PAGE_TURNS + 1, before)
+            speakers = self.speakers(room)
+            partial = self._story.replies.partial(room)
+            page = turns[-PAGE_TURNS:]
+            parts = []
+            for turn in page:
+                if partial is not None and partial.reply == turn.id:
+                    turn = replace(turn, text=partial.text)
+                parts.append(await self.html(turn, speakers, last=turn.id == page[-1].id and before is None))
+            if self._feed.last_id() == at or before is not None:
+                return at, "".join(parts), turns[0].seq if len(turns) > PAGE_TURNS else None
 
     async def swipes(self, turn: Turn) -> Swipes | None:
         if turn.by_person or turn.state == "open":
             return None
         try:
-            replies = tuple(one.reply for one in await self._house.story.alternatives(self._chat.room, turn.id))
+            replies = tuple(one.reply for one in await self._story.alternatives(turn.room, turn.id))
         except NoSuchTurn:
             return None  # taken back since it was read
         return Swipes(replies, turn.id) if turn.id in replies else None
 
+    def _view(self, turn: Turn, speakers: Speakers, swipes: Swipes | None) -> TurnView:
+        recipients = [self._name(one, speakers) for one in turn.to if one not in (OWNER, turn.speaker)]
+        return TurnView(
+            id=turn.id,
+            seq=turn.seq,
+            name=self._name(turn.speaker, speakers),
+            text=turn.text,
+            by_person=turn.by_person,
+            state=turn.state,
+            portrait="" if turn.by_person else self._portrait(turn.speaker, speakers),
+            whispered_to=", ".join(recipients),
+            error=reply_error(redact(turn.why), turn.status) if turn.state == "truncated" else None,
+            swipes=swipes,
+            marker=self.note_marker,
+        )
+
+    def _portrait(self, character: str, speakers: Speakers) -> str:
+        if character not in speakers.portraits:
+            speakers.portraits[character] = portrait_url(self._workspaces, character)
+        return speakers.portraits[character]
+
+    def _name(self, entity: str, speakers: Speakers) -> str:
+        if entity not in speakers.names:
+            # A participant who left is still named where they spoke.
+            characters = {character.id: character.name for character in self._characters.all()}
+            people = {person.id: person.name for person in self._people.all()}
+            speakers.names[entity] = clean_line({**people, **characters}.get(entity, "Somebody"))
+        return speakers.names[entity]
+
+
+async def _turn_renderer(
+    feed: FeedDep, story: StoryDep, characters: CharactersDep, people: PeopleDep, workspaces: WorkspacesDep
+) -> TurnRenderer:
+    return TurnRenderer(feed, story, characters, people, workspaces)
+
+
+TurnRendererDep = Annotated[TurnRenderer, Depends(_turn_renderer)]
+
+
+# Updates of an open page
+
+
+@dataclass(frozen=True)
+class LiveUpdate:
+    """One message to a page, and the event up to which the page is then current."""
+
+    name: str
+    data: dict[str, Any]
+    event_id: int
+
+
+class ChatUpdates:
+    """The updates of one page that shows one chat.
+
+    Turns and text are taken from the feed; the service is asked only for what the feed does not carry: the start of a
+    reply that began before this subscription, alternatives, and the timeline after something was taken back.
+    """
+
+    def __init__(self, feed: Feed, renderer: TurnRenderer, room: str, after: int) -> None:
+        self._feed = feed
+        self._renderer = renderer
+        self._room = room
+        self._after = after
+        self._speakers: Speakers | None = None
+        self._open: dict[str, Turn] = {}
+        """Replies that began since this page follows, and have not ended."""
+        self._reply = ""
+        self._text = ""
+        self._finished_blocks = 0
+
+    async def updates(self) -> AsyncIterator[LiveUpdate]:
+        fresh = not can_resume(self._feed, self._after)
+        async with self._feed.follow(self._room, None if fresh else self._after) as subscription:
+            if fresh:
+                yield LiveUpdate("timeline", await self._timeline(), subscription.after)
+            else:
+                yield LiveUpdate("caught-up", {}, subscription.after)
+            self._after = subscription.after
+            async for batch in subscription.batches():
+                # A page that leaves between two of these gets them all again, so only the last advances its position.
+                found = [LiveUpdate(name, data, self._after) async for name, data in self._batch_updates(batch)]
+                self._after = subscription.after
+                for update in found[:-1]:
+                    yield update
+                for update in found[-1:]:
+                    yield replace(update, event_id=subscription.after)
+
+    async def _batch_updates(self, batch: list[FeedItem]) -> AsyncIterator[tuple[str, dict[str, Any]]]:
+        """Each changed turn once, or the latest turns instead if something was taken back; then everything else."""
+        turns: dict[str, Turn] = {}
+        others: dict[str, str] = {}
+        taken_back = False
+        for item in batch:
+            if isinstance(item, LiveText):
+                continue
+            match item.payload:
+                case UserTurn() | UserTurnEdit() | AssistantTurnStarted() | AssistantTurn():
+                    if (turn := self._turn_after(item, turns)) is not None:
+                        turns[turn.id] = turn
+                case Superseded() | Rewound() | Reset():
+                    taken_back = True
+                case other:
+                    others[item.kind] = getattr(other, "model", "")
+        if others or taken_back:
+            self._speakers = None
+        if taken_back:
+            yield "timeline", await self._timeline()
+        else:
+            for turn in turns.values():
+                if (data := await self._turn_data(turn)) is not None:
+                    yield "turn", data
+        for kind, model in others.items():
+            yield "changed", {"kind": kind, "model": model}
+        if isinstance(batch[-1], LiveText):
+            yield "words", self._words_data(batch[-1])
+
+    def _turn_after(self, event: AnyEvent, changed: dict[str, Turn]) -> Turn | None:
+        """The turn as it is after an event; None if it was taken back since."""
+        match event.payload:
+            case AssistantTurn(reply=reply) as ended:
+                turn = self._open.pop(reply, None) or self._stored(reply)
+                state: State = "truncated" if ended.truncated else "done"
+                return turn and replace(
+                    turn, text=ended.text, state=state, why=ended.why, status=ended.status, model=ended.model
+                )
+            case UserTurnEdit(turn=turn_id) as edit:
+                turn = changed.get(turn_id) or self._stored(turn_id)
+                return turn and replace(turn, text=edit.text, segments=edit.segments)
+        turn = turn_begun_by(event)
+        if turn is not None and not turn.by_person:
+            self._open[turn.id] = turn
+        return turn
+
+    def _stored(self, turn_id: str) -> Turn | None:
+        try:
+            return self._renderer.stored_turn(self._room, turn_id)
+        except NoSuchTurn:
+            return None
+
+    async def _turn_data(self, turn: Turn) -> dict[str, Any] | None:
+        try:
+            self._speakers = self._speakers or self._renderer.speakers(self._room)
+        except NoSuchRoom:
+            return None
+        html = await self._renderer.html(turn, self._speakers, last=True)
+        return {"id": turn.id, "seq": turn.seq, "state": turn.state, "html": html}
+
+    async def _timeline(self) -> dict[str, Any]:
+        """The latest turns, and which one comes before them."""
+        try:
+            _, html, before = await self._renderer.latest_turns(self._room)
+        except NoSuchRoom:
+            return {"html": "", "before": None, "gone": True}
+        return {"html": html, "before": before, "gone": False}
+
+    def _words_data(self, words: LiveText) -> dict[str, Any]:
+        """The blocks of the running reply from the first one that may still have changed."""
+        if words.reply != self._reply:
+            self._reply, self._text, self._finished_blocks = words.reply, "", 0
+        self._text = self._text[: words.offset] + words.text
+        blocks = split_blocks(self._text)
+        start = self._finished_blocks
+        self._finished_blocks = max(start, len(blocks) - 1)
+        html = [render_block(block, self._renderer.note_marker) for block in blocks[start:]]
+        return {"reply": words.reply, "from": start, "blocks": html}
+
+
+async def failed_job_updates(feed: Feed, after: int) -> AsyncIterator[LiveUpdate]:
+    """Background jobs that failed for good, in any chat."""
+    async with feed.follow(INSTANCE, after if can_resume(feed, after) else None) as subscription:
+        async for item in subscription:
+            if not isinstance(item, LiveText) and isinstance(item.payload, JobDied):
+                data = {"kind": item.payload.job_kind, "error": item.payload.error}
+                yield LiveUpdate("job-failed", data, item.id)
+
+
+# The API's event stream
+
 
 router = APIRouter(tags=["live"], responses=ERROR_RESPONSES)
-_SNAPSHOT_TURNS = 50
-_HEARTBEAT_S = 15
-_MAX_MISSED_EVENTS = 5_000
-"""After this many events a fresh snapshot is less to read than what was missed."""
 
 
 @router.get(
@@ -150,12 +366,17 @@ _MAX_MISSED_EVENTS = 5_000
     summary="The live stream: `snapshot`, then `change` and `token` events (text/event-stream)",
     response_class=EventSourceResponse,
 )
-async def events(house: Here, chat: str, last_event_id: Annotated[str | None, Header()] = None) -> EventSourceResponse:
-    room = house.story.chats.chat(f"room:{chat}").room
+async def events(
+    store: StoreDep, story: StoryDep, feed: FeedDep, chat: str, last_event_id: Annotated[str | None, Header()] = None
+) -> EventSourceResponse:
+    found = story.chats.chat(f"room:{chat}")
+    after = int(last_event_id) if last_event_id is not None and last_event_id.isdecimal() else None
+    if after is not None and not can_resume(feed, after):
+        after = None
     stopping = anyio.Event()
     # htmx 4 splits an event when CR and LF come in different chunks, hence LF alone.
     return EventSourceResponse(
-        _stream(house, room, _resume_position(house.feed, last_event_id), stopping),
+        _stream(store, story, feed, found, after, stopping),
         sep="\n",
         ping=_HEARTBEAT_S,
         send_timeout=60,
@@ -164,54 +385,50 @@ async def events(house: Here, chat: str, last_event_id: Annotated[str | None, He
     )
 
 
-def _resume_position(feed: Feed, told: str | None) -> int | None:
-    if told is None or not told.isdecimal():
-        return None
-    after, last = int(told), feed.last_id()
-    return after if last - _MAX_MISSED_EVENTS <= after <= last else None
-
-
-async def _stream(house: House, room: str, after: int | None, stopping: anyio.Event) -> AsyncIterator[ServerSentEvent]:
-    async with house.feed.follow(room, after) as following:
-        ending = asyncio.create_task(_end_on_shutdown(stopping, following))
+async def _stream(
+    store: Store, story: StoryService, feed: Feed, chat: Chat, after: int | None, stopping: anyio.Event
+) -> AsyncIterator[ServerSentEvent]:
+    async with feed.follow(chat.room, after) as subscription:
+        ending = asyncio.create_task(_end_on_shutdown(stopping, subscription))
         try:
             if after is None:
-                yield _snapshot(house, room, following)
-            async for news in following:
-                if isinstance(news, LiveText):
-                    yield _event("token", {"reply": news.reply, "offset": news.offset, "text": news.text})
+                yield _snapshot(store, story, feed, chat.room, subscription)
+            async for item in subscription:
+                if isinstance(item, LiveText):
+                    yield _event("token", {"reply": item.reply, "offset": item.offset, "text": item.text})
                 else:
-                    yield _event("change", _change_data(news), news.id)
+                    yield _event("change", _change_data(item), item.id)
         finally:
             ending.cancel()
 
 
-async def _end_on_shutdown(stopping: anyio.Event, following: FeedSubscription) -> None:
-    """A server that stops ends its streams in order; whoever listened comes back with the last id."""
+async def _end_on_shutdown(stopping: anyio.Event, subscription: FeedSubscription) -> None:
+    """End the stream when the server stops; the client reconnects with the last id."""
     await stopping.wait()
-    following.close()
+    subscription.close()
 
 
-def _snapshot(house: House, room: str, following: FeedSubscription) -> ServerSentEvent:
-    """All of it at one moment: if something happens while it is put together, it is put together again."""
-    story = house.story
+def _snapshot(
+    store: Store, story: StoryService, feed: Feed, room: str, subscription: FeedSubscription
+) -> ServerSentEvent:
+    """The chat and its latest turns at one event: read again if something happens meanwhile."""
     while True:
-        following.after = house.feed.last_id()
+        subscription.after = feed.last_id()
         chat = story.chats.chat(room)
         names = story.participants.names(chat)
-        turns = story.timeline.latest(room, _SNAPSHOT_TURNS)
-        speaking = story.replies.partial(room)
-        state = ChatResponse.of(house, chat).model_dump(mode="json")
-        if house.feed.last_id() == following.after:
+        turns = story.timeline.latest(room, PAGE_TURNS)
+        partial = story.replies.partial(room)
+        state = ChatResponse.of(store, story, chat).model_dump(mode="json")
+        if feed.last_id() == subscription.after:
             break
     shown: list[dict[str, Any]] = []
     for turn in turns:
         text = None
-        if speaking is not None and turn.id == speaking.reply:
-            text = speaking.text
-            following.mark_sent(turn.id, len(text))
+        if partial is not None and turn.id == partial.reply:
+            text = partial.text
+            subscription.mark_sent(turn.id, len(text))
         shown.append(TurnResponse.of(turn, names, text).model_dump(mode="json"))
-    return _event("snapshot", {"chat": state, "turns": shown}, following.after)
+    return _event("snapshot", {"chat": state, "turns": shown}, subscription.after)
 
 
 def _change_data(event: AnyEvent) -> dict[str, Any]:
@@ -229,151 +446,7 @@ def _change_data(event: AnyEvent) -> dict[str, Any]:
     }
 
 
-def _event(name: str, told: dict[str, Any], event_id: int | None = None) -> ServerSentEvent:
+def _event(name: str, data: dict[str, Any], event_id: int | None = None) -> ServerSentEvent:
     # In JSON no text holds a line break, so none can end the event early.
-    data = json.dumps(told, ensure_ascii=True)
-    return ServerSentEvent(data, event=name, id=None if event_id is None else str(event_id), sep="\n")
-
-
-# What an open page is told of one chat: turns as they are to be shown, and words as they are spoken. S19
-#
-# Everything told is idempotent: a turn in its present form, the last turns when something was taken back, the blocks of
-# a reply from one on. So a page may be told twice, or join late, and still shows the same as every other.
-
-
-PAGE_TURNS = 50
-"""How many turns a page begins with."""
-INSTANCE = "instance"
-_MAX_MISSED = 5_000
-
-
-@dataclass(frozen=True)
-class LiveUpdate:
-    """One thing that a page is told, and the event up to which it then knows."""
-
-    name: str
-    data: dict[str, Any]
-    event_id: int
-
-
-def can_resume(house: House, after: int) -> bool:
-    """Whether somebody who knows everything up to an event is better told what came since than all anew."""
-    return house.feed.last_id() - _MAX_MISSED <= after <= house.feed.last_id()
-
-
-class ChatUpdates:
-    def __init__(self, house: House, room: str, after: int) -> None:
-        self._house = house
-        self._room = room
-        self._after = after
-        self._reply = ""
-        self._finished = 0
-        """How many blocks of the reply have been told for good."""
-
-    async def updates(self) -> AsyncIterator[LiveUpdate]:
-        whole = not can_resume(self._house, self._after)
-        async with self._house.feed.follow(self._room, None if whole else self._after) as following:
-            if whole:
-                yield LiveUpdate("timeline", await self._timeline_update(), following.after)
-            else:
-                yield LiveUpdate("caught-up", {}, following.after)
-            self._after = following.after
-            async for look in following.batches():
-                # Who leaves between two of these is told all of them again, so only the last says how far it is.
-                told = [LiveUpdate(name, what, self._after) async for name, what in self._updates_of(look)]
-                self._after = following.after
-                for news in told[:-1]:
-                    yield news
-                for news in told[-1:]:
-                    yield LiveUpdate(news.name, news.data, following.after)
-
-    async def _updates_of(self, look: list[Heard]) -> AsyncIterator[tuple[str, dict[str, Any]]]:
-        """A page shows how things stand, so it is told of each turn once, or of all the last turns instead."""
-        turns: dict[str, None] = {}
-        asides: dict[str, str] = {}
-        taken_back = False
-        for news in look:
-            if isinstance(news, LiveText):
-                continue
-            match news.payload:
-                case UserTurn(turn=turn) | UserTurnEdit(turn=turn):
-                    turns[turn] = None
-                case AssistantTurnStarted(reply=reply) | AssistantTurn(reply=reply):
-                    turns[reply] = None
-                case Superseded() | Rewound() | Reset():
-                    taken_back = True
-                case other:
-                    asides[news.kind] = getattr(other, "model", "")
-        if taken_back:
-            yield "timeline", await self._timeline_update()
-        else:
-            for turn in turns:
-                if (told := await self._turn_update(turn)) is not None:
-                    yield "turn", told
-        for kind, model in asides.items():
-            yield "changed", {"kind": kind, "model": model}
-        if isinstance(look[-1], LiveText) and (words := self._words_update(look[-1].reply)) is not None:
-            yield "words", words
-
-    async def _turn_update(self, turn_id: str) -> dict[str, Any] | None:
-        story = self._house.story
-        try:
-            turn = story.timeline.turn(self._room, turn_id)
-            setter = TurnRenderer(self._house, story.chats.chat(self._room))
-        except (NoSuchTurn, NoSuchRoom):
-            return None  # taken back since; that is told next
-        return {
-            "id": turn.id,
-            "seq": turn.seq,
-            "state": turn.state,
-            "html": await turn_html(self._house, setter, turn, last=True),
-        }
-
-    async def _timeline_update(self) -> dict[str, Any]:
-        """The last turns, and which one comes before them."""
-        try:
-            _, html, before = await latest_turns_html(self._house, self._room)
-        except NoSuchRoom:
-            return {"html": "", "before": None, "gone": True}
-        return {"html": html, "before": before, "gone": False}
-
-    def _words_update(self, reply: str) -> dict[str, Any] | None:
-        so_far = self._house.story.replies.partial(self._room)
-        if so_far is None or so_far.reply != reply:
-            return None
-        if reply != self._reply:
-            self._reply, self._finished = reply, 0
-        parts = split_blocks(so_far.text)
-        start = self._finished
-        self._finished = max(start, len(parts) - 1)
-        marker = self._house.story.ooc_marker
-        return {"reply": reply, "from": start, "blocks": [render_block(part, marker) for part in parts[start:]]}
-
-
-async def turn_html(house: House, setter: TurnRenderer, turn: Turn, last: bool) -> str:
-    """A turn as HTML; the last one with the other replies there were, and an open one with its words so far."""
-    so_far = house.story.replies.partial(turn.room)
-    text = so_far.text if so_far is not None and so_far.reply == turn.id else None
-    return setter.view(turn, text, await setter.swipes(turn) if last else None).html()
-
-
-async def latest_turns_html(house: House, room: str, before: int | None = None) -> tuple[int, str, int | None]:
-    """The event they are true of, their HTML, and the number of the turn before them, if there is one."""
-    story = house.story
-    while True:
-        at = house.feed.last_id()
-        turns = story.timeline.latest(room, PAGE_TURNS + 1, before)
-        setter = TurnRenderer(house, story.chats.chat(room))
-        page = turns[-PAGE_TURNS:]
-        parts = [await turn_html(house, setter, turn, turn is page[-1] and before is None) for turn in page]
-        if house.feed.last_id() == at or before is not None:
-            return at, "".join(parts), turns[0].seq if len(turns) > PAGE_TURNS else None
-
-
-async def failed_job_updates(house: House, after: int) -> AsyncIterator[LiveUpdate]:
-    """Work in the background that failed for good, in any chat."""
-    async with house.feed.follow(INSTANCE, after if can_resume(house, after) else None) as following:
-        async for news in following:
-            if not isinstance(news, LiveText) and isinstance(news.payload, JobDied):
-                told = {"kind": news.payload.job_kind, "error": news.payload.error}
-                yield LiveUpdate("job-failed", told, news.id)
+    text = json.dumps(data, ensure_ascii=True)
+    return ServerSentEvent(text, event=name, id=None if event_id is None else str(event_id), sep="\n")

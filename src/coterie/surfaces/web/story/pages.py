@@ -10,12 +10,14 @@ from fastapi import Query, Request, Response
 
 from coterie.characters import STARTER_NAMES, starter_character, starter_summary
 from coterie.conversation import NoSuchTurn
-from coterie.modes.story import Chat, PromptQueries, ReadMarks
-from coterie.surfaces.web.shared.dependencies import Here, House
-from coterie.surfaces.web.shared.labels import DisplayNames
+from coterie.eventstore import Store
+from coterie.llm import Models
+from coterie.modes.story import Chat, PromptQueries, ReadMarks, StoryService
+from coterie.surfaces.web.shared.dependencies import CharactersDep, ModelsDep, StoreDep, StoryDep
+from coterie.surfaces.web.shared.labels import DisplayNamesDep
 from coterie.surfaces.web.shared.prose import clean_line, excerpt, show_invisible
 from coterie.surfaces.web.shared.templates import PageRouter, fragment_response, page_response
-from coterie.surfaces.web.story.live import latest_turns_html
+from coterie.surfaces.web.story.live import TurnRendererDep
 from coterie.surfaces.web.story.schemas import PromptPartResponse, PromptResponse
 
 router = PageRouter(prefix="/chats")
@@ -39,50 +41,56 @@ class ChatRow:
 
 
 @router.get("")
-async def chats(house: Here, request: Request) -> Response:
-    listed = sorted((_chat_row(house, chat) for chat in house.story.chats.chats()), key=_latest, reverse=True)
-    bots = house.characters.all()
+async def chats(store: StoreDep, characters: CharactersDep, story: StoryDep, request: Request) -> Response:
+    listed = sorted((_chat_row(store, story, chat) for chat in story.chats.chats()), key=_latest, reverse=True)
+    bots = characters.all()
     meet = [(key, starter_character(key).name, starter_summary(key)) for key in STARTER_NAMES] if not bots else []
     return page_response(request, "story/chats.html", chats=listed, bots=bots, meet=meet)
 
 
 @router.get("/{chat}")
-async def show(house: Here, request: Request, chat: str) -> Response:
-    found = house.story.chats.chat(f"room:{chat}")
-    at, html, before = await latest_turns_html(house, found.room)
-    others = [bot for bot in house.characters.all() if bot.id not in found.characters]
+async def show(
+    characters: CharactersDep,
+    story: StoryDep,
+    models: ModelsDep,
+    renderer: TurnRendererDep,
+    request: Request,
+    chat: str,
+) -> Response:
+    found = story.chats.chat(f"room:{chat}")
+    at, html, before = await renderer.latest_turns(found.room)
+    others = [bot for bot in characters.all() if bot.id not in found.characters]
     return page_response(
         request,
         "story/chat.html",
         chat=found,
-        cast=_speakers(house, found),
-        host=house.characters.get(found.host),
+        cast=_speakers(story, found),
+        host=characters.get(found.host),
         others=others,
         turns=html,
         before=before,
         at=at,
-        spent=_spent(house),
+        spent=_spent(models),
     )
 
 
 @router.get("/{chat}/head")
-async def head(house: Here, chat: str) -> Response:
-    found = house.story.chats.chat(f"room:{chat}")
-    others = [bot for bot in house.characters.all() if bot.id not in found.characters]
-    return fragment_response("story/chat_header.html", chat=found, cast=_speakers(house, found), others=others)
+async def head(characters: CharactersDep, story: StoryDep, chat: str) -> Response:
+    found = story.chats.chat(f"room:{chat}")
+    others = [bot for bot in characters.all() if bot.id not in found.characters]
+    return fragment_response("story/chat_header.html", chat=found, cast=_speakers(story, found), others=others)
 
 
 @router.get("/{chat}/turns")
-async def older(house: Here, chat: str, before: Annotated[int, Query(ge=1)]) -> Response:
+async def older(story: StoryDep, renderer: TurnRendererDep, chat: str, before: Annotated[int, Query(ge=1)]) -> Response:
     """The stretch before a turn, as the page puts it above; its header says where the next one ends."""
-    found = house.story.chats.chat(f"room:{chat}")
-    _, html, further = await latest_turns_html(house, found.room, before)
+    found = story.chats.chat(f"room:{chat}")
+    _, html, further = await renderer.latest_turns(found.room, before)
     return Response(html, media_type="text/html", headers={"X-Before": str(further or ""), "Vary": "Accept"})
 
 
 @router.get("/{chat}/drawer")
-async def drawer(house: Here, chat: str) -> Response:
-    story = house.story
+async def drawer(story: StoryDep, chat: str) -> Response:
     found = story.chats.chat(f"room:{chat}")
     names = {entity: clean_line(name) for entity, name in story.participants.names(found).items()}
     seen = story.details(found.room)
@@ -91,20 +99,20 @@ async def drawer(house: Here, chat: str) -> Response:
 
 
 @router.get("/{chat}/rewind/{turn}")
-async def rewind(house: Here, chat: str, turn: str) -> Response:
-    impact = await house.story.preview_rewind(f"room:{chat}", turn)
+async def rewind(story: StoryDep, chat: str, turn: str) -> Response:
+    impact = await story.preview_rewind(f"room:{chat}", turn)
     return fragment_response("story/rewind.html", chat=chat, turn=turn, impact=impact)
 
 
-def _speakers(house: House, chat: Chat) -> list[tuple[str, str]]:
+def _speakers(story: StoryService, chat: Chat) -> list[tuple[str, str]]:
     """Who can answer: the host first, then the guests."""
-    names = house.story.participants.names(chat)
+    names = story.participants.names(chat)
     return [(bot, clean_line(names[bot])) for bot in chat.characters]
 
 
-def _chat_row(house: House, chat: Chat) -> ChatRow:
-    latest = house.story.timeline.last_with_text(chat.room)
-    names = {entity: clean_line(name) for entity, name in house.story.participants.names(chat).items()}
+def _chat_row(store: Store, story: StoryService, chat: Chat) -> ChatRow:
+    latest = story.timeline.last_with_text(chat.room)
+    names = {entity: clean_line(name) for entity, name in story.participants.names(chat).items()}
     return ChatRow(
         id=chat.id,
         title=clean_line(chat.title),
@@ -114,8 +122,8 @@ def _chat_row(house: House, chat: Chat) -> ChatRow:
         snippet_by=names.get(latest.speaker, "") if latest else "",
         clock=chat.clock,
         at=latest.at if latest else None,
-        unread=ReadMarks(house.store).unread(chat.room),
-        speaking=house.story.replies.is_running(chat.room),
+        unread=ReadMarks(store).unread(chat.room),
+        speaking=story.replies.is_running(chat.room),
         forked=chat.world == chat.room,
     )
 
@@ -124,9 +132,9 @@ def _latest(chat: ChatRow) -> tuple[bool, datetime | None]:
     return chat.at is not None, chat.at
 
 
-def _spent(house: House) -> str:
+def _spent(models: Models) -> str:
     """What models cost today, as the status line says it."""
-    micros = house.models.ledger.total().usd_micros
+    micros = models.ledger.total().usd_micros
     return f"${micros / 1e6:.2f} today" if micros else "nothing spent today"
 
 
@@ -149,12 +157,12 @@ class PromptSlice:
 
 
 @prompt_pages.get("/{chat}/prompt/{reply}")
-async def inspect(house: Here, request: Request, chat: str, reply: str) -> Response:
-    found = house.story.chats.chat(f"room:{chat}")
-    told = PromptResponse.of(PromptQueries(house.store).inspect(found.room, reply))
-    names = house.story.participants.names(found)
-    turn = house.story.timeline.turn(found.room, reply)
-    labels = _Labels(house, found, names)
+async def inspect(store: StoreDep, story: StoryDep, request: Request, chat: str, reply: str) -> Response:
+    found = story.chats.chat(f"room:{chat}")
+    told = PromptResponse.of(PromptQueries(store).inspect(found.room, reply))
+    names = story.participants.names(found)
+    turn = story.timeline.turn(found.room, reply)
+    labels = _Labels(story, found, names)
     parts = [part.model_copy(update={"name": show_invisible(labels.of(part.name))}) for part in told.parts]
     return page_response(
         request,
@@ -164,7 +172,7 @@ async def inspect(house: Here, request: Request, chat: str, reply: str) -> Respo
         parts=parts,
         slices=_slices(parts),
         tiers=_TIERS,
-        speaker=house.story.participants.name(names, turn.speaker),
+        speaker=story.participants.name(names, turn.speaker),
         turn=turn,
         said=excerpt(turn.text, 160).strip('"“”'),
         most=max((abs(v) for why in told.why for name, v in why.parts.items() if name != "start"), default=1.0) or 1.0,
@@ -174,8 +182,8 @@ async def inspect(house: Here, request: Request, chat: str, reply: str) -> Respo
 class _Labels:
     """What a person would call a part: a speaker's name for the id of a turn, a character's for its own."""
 
-    def __init__(self, house: House, chat: Chat, names: dict[str, str]) -> None:
-        self._house = house
+    def __init__(self, story: StoryService, chat: Chat, names: dict[str, str]) -> None:
+        self._story = story
         self._chat = chat
         self._names = names
 
@@ -189,10 +197,10 @@ class _Labels:
 
     def _speaker(self, turn: str) -> str:
         try:
-            found = self._house.story.timeline.turn(self._chat.room, turn)
+            found = self._story.timeline.turn(self._chat.room, turn)
         except NoSuchTurn:
             return "taken back since"
-        return self._house.story.participants.name(self._names, found.speaker)
+        return self._story.participants.name(self._names, found.speaker)
 
 
 def _slices(parts: list[PromptPartResponse]) -> list[PromptSlice]:
@@ -219,18 +227,19 @@ _PAGE = 30
 
 @search_pages.get("")
 async def find(
-    house: Here,
+    story: StoryDep,
+    display_names: DisplayNamesDep,
     request: Request,
     q: Annotated[str, Query(max_length=1_000)] = "",
     chat: Annotated[str, Query(max_length=200)] = "",
     offset: Annotated[int, Query(ge=0, le=1_000_000)] = 0,
 ) -> Response:
-    room = house.story.chats.chat(f"room:{chat}").room if chat else None
+    room = story.chats.chat(f"room:{chat}").room if chat else None
     asked = q.strip()
-    hits = house.story.search(asked, room=room, limit=_PAGE, offset=offset) if asked else []
+    hits = story.search(asked, room=room, limit=_PAGE, offset=offset) if asked else []
     more = offset + _PAGE if len(hits) == _PAGE else 0
     told: dict[str, Any] = {"hits": hits, "q": asked, "chat": chat, "more": more}
     if offset:
         return fragment_response("story/search_results.html", **told)
-    chats = {room.partition(":")[2]: title for room, title in DisplayNames(house).rooms.items()}
+    chats = {room.partition(":")[2]: title for room, title in display_names.rooms.items()}
     return page_response(request, "story/search.html", here="/chats", chats=chats, **told)

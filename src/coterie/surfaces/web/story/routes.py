@@ -14,8 +14,9 @@ from coterie.modes.story import (
     PromptQueries,
     ReadMarks,
     StartedTurn,
+    StoryService,
 )
-from coterie.surfaces.web.shared.dependencies import Here, House
+from coterie.surfaces.web.shared.dependencies import StoreDep, StoryDep
 from coterie.surfaces.web.shared.errors import ERROR_RESPONSES
 from coterie.surfaces.web.story.schemas import (
     AlternativeReply,
@@ -39,72 +40,72 @@ router = APIRouter(prefix="/chats", tags=["chats"], responses=ERROR_RESPONSES)
 
 
 @router.get("", summary="All chats, newest first")
-async def chats(house: Here) -> list[ChatResponse]:
-    return [ChatResponse.of(house, chat) for chat in house.story.chats.chats()]
+async def chats(store: StoreDep, story: StoryDep) -> list[ChatResponse]:
+    return [ChatResponse.of(store, story, chat) for chat in story.chats.chats()]
 
 
 @router.get("/{chat}", summary="A chat as it stands")
-async def show(house: Here, chat: str) -> ChatResponse:
-    return ChatResponse.of(house, house.story.chats.chat(f"room:{chat}"))
+async def show(store: StoreDep, story: StoryDep, chat: str) -> ChatResponse:
+    return ChatResponse.of(store, story, story.chats.chat(f"room:{chat}"))
 
 
 @router.post("/{chat}/read", summary="All of it has been read: nothing in it is new")
-async def mark_read(house: Here, chat: str) -> ChatResponse:
-    found = house.story.chats.chat(f"room:{chat}")
-    await ReadMarks(house.store).mark_read(found.room)
-    return ChatResponse.of(house, found)
+async def mark_read(store: StoreDep, story: StoryDep, chat: str) -> ChatResponse:
+    found = story.chats.chat(f"room:{chat}")
+    await ReadMarks(store).mark_read(found.room)
+    return ChatResponse.of(store, story, found)
 
 
 @router.get("/{chat}/prompt/{reply}", summary="Exactly what a model was told for a reply")
-async def prompt(house: Here, chat: str, reply: str) -> PromptResponse:
-    return PromptResponse.of(PromptQueries(house.store).inspect(f"room:{chat}", reply))
+async def prompt(store: StoreDep, chat: str, reply: str) -> PromptResponse:
+    return PromptResponse.of(PromptQueries(store).inspect(f"room:{chat}", reply))
 
 
 @router.post("/{chat}/guests", summary="Invite a second character", status_code=status.HTTP_201_CREATED)
-async def invite(house: Here, chat: str, guest: InviteRequest) -> ChatResponse:
-    await house.story.invite(f"room:{chat}", guest.bot)
-    return ChatResponse.of(house, house.story.chats.chat(f"room:{chat}"))
+async def invite(store: StoreDep, story: StoryDep, chat: str, guest: InviteRequest) -> ChatResponse:
+    await story.invite(f"room:{chat}", guest.bot)
+    return ChatResponse.of(store, story, story.chats.chat(f"room:{chat}"))
 
 
 @router.delete("/{chat}/guests/{bot}", summary="Let a guest leave")
-async def remove_guest(house: Here, chat: str, bot: str) -> ChatResponse:
-    await house.story.remove_guest(f"room:{chat}", bot)
-    return ChatResponse.of(house, house.story.chats.chat(f"room:{chat}"))
+async def remove_guest(store: StoreDep, story: StoryDep, chat: str, bot: str) -> ChatResponse:
+    await story.remove_guest(f"room:{chat}", bot)
+    return ChatResponse.of(store, story, story.chats.chat(f"room:{chat}"))
 
 
 @router.post("/{chat}/scene/close", summary="Close the scene: it is summarised, and the next one begins")
-async def close_scene(house: Here, chat: str) -> ChatResponse:
-    await house.story.close_scene(f"room:{chat}")
-    return ChatResponse.of(house, house.story.chats.chat(f"room:{chat}"))
+async def close_scene(store: StoreDep, story: StoryDep, chat: str) -> ChatResponse:
+    await story.close_scene(f"room:{chat}")
+    return ChatResponse.of(store, story, story.chats.chat(f"room:{chat}"))
 
 
 @router.get("/{chat}/rewind/{turn}", summary="What a rewind to this turn would take back")
-async def preview(house: Here, chat: str, turn: str) -> ChatRewindImpact:
-    return await house.story.preview_rewind(f"room:{chat}", turn)
+async def preview(story: StoryDep, chat: str, turn: str) -> ChatRewindImpact:
+    return await story.preview_rewind(f"room:{chat}", turn)
 
 
 @router.post("/{chat}/rewind", summary="Back to how things were right after a turn")
-async def rewind(house: Here, chat: str, at: RewindRequest) -> ChatResponse:
-    await house.story.rewind(f"room:{chat}", at.turn)
-    return ChatResponse.of(house, house.story.chats.chat(f"room:{chat}"))
+async def rewind(store: StoreDep, story: StoryDep, chat: str, at: RewindRequest) -> ChatResponse:
+    await story.rewind(f"room:{chat}", at.turn)
+    return ChatResponse.of(store, story, story.chats.chat(f"room:{chat}"))
 
 
 @router.post("/{chat}/undo", summary="Undo the last rewind, as long as nothing new was said")
-async def undo(house: Here, chat: str) -> ChatResponse:
-    await house.story.undo_rewind(f"room:{chat}")
-    return ChatResponse.of(house, house.story.chats.chat(f"room:{chat}"))
+async def undo(store: StoreDep, story: StoryDep, chat: str) -> ChatResponse:
+    await story.undo_rewind(f"room:{chat}")
+    return ChatResponse.of(store, story, story.chats.chat(f"room:{chat}"))
 
 
 @router.post(
     "/{chat}/fork", summary="A new chat that shares the past up to a turn", status_code=status.HTTP_201_CREATED
 )
-async def fork(house: Here, chat: str, at: ForkRequest) -> ChatResponse:
-    return ChatResponse.of(house, await house.story.fork(f"room:{chat}", at.turn, at.title))
+async def fork(store: StoreDep, story: StoryDep, chat: str, at: ForkRequest) -> ChatResponse:
+    return ChatResponse.of(store, story, await story.fork(f"room:{chat}", at.turn, at.title))
 
 
 @router.post("/{chat}/stop", summary="Stop whoever is speaking; what was said is kept")
-async def stop(house: Here, chat: str) -> DoneResponse:
-    return DoneResponse(done=await house.story.stop(f"room:{chat}"))
+async def stop(story: StoryDep, chat: str) -> DoneResponse:
+    return DoneResponse(done=await story.stop(f"room:{chat}"))
 
 
 # The drawer beside a chat: looked into, and corrected by hand. S21
@@ -114,8 +115,8 @@ drawer_router = APIRouter(prefix="/chats/{chat}", tags=["drawer"], responses=ERR
 
 
 @drawer_router.get("/drawer", summary="Scene, place, activities, feelings both ways, memories, pins, clock")
-async def drawer(house: Here, chat: str) -> ChatDetails:
-    return _drawer(house, chat)
+async def drawer(story: StoryDep, chat: str) -> ChatDetails:
+    return _drawer(story, chat)
 
 
 @drawer_router.patch(
@@ -123,29 +124,29 @@ async def drawer(house: Here, chat: str) -> ChatDetails:
     summary="Correct what the drawer shows; each correction is kept with what stood there before",
     description=f"Fields: {', '.join(f'`{field}`' for field in EDITABLE_FIELDS)}. WHO is `you` or a character's id.",
 )
-async def correct(house: Here, chat: str, told: EditsRequest) -> ChatDetails:
-    await house.story.edit(f"room:{chat}", told.edits)
-    return _drawer(house, chat)
+async def correct(story: StoryDep, chat: str, told: EditsRequest) -> ChatDetails:
+    await story.edit(f"room:{chat}", told.edits)
+    return _drawer(story, chat)
 
 
 @drawer_router.put(
-    "/memories/{memory}/pin", summary="Pin a memory, or no longer; at most eight of a character are pinned"
+    "/memories/{memory_id}/pin", summary="Pin a memory, or no longer; at most eight of a character are pinned"
 )
-async def pin(house: Here, chat: str, memory: str, told: PinRequest) -> ChatDetails:
-    await house.story.pin(f"room:{chat}", memory, told.pinned)
-    return _drawer(house, chat)
+async def pin(story: StoryDep, chat: str, memory_id: str, told: PinRequest) -> ChatDetails:
+    await story.pin(f"room:{chat}", memory_id, told.pinned)
+    return _drawer(story, chat)
 
 
 @drawer_router.delete(
-    "/memories/{memory}", summary="Forget a memory for good: it does not come back, nor what says the same"
+    "/memories/{memory_id}", summary="Forget a memory for good: it does not come back, nor what says the same"
 )
-async def forget(house: Here, chat: str, memory: str) -> ChatDetails:
-    await house.story.forget(f"room:{chat}", memory)
-    return _drawer(house, chat)
+async def forget(story: StoryDep, chat: str, memory_id: str) -> ChatDetails:
+    await story.forget(f"room:{chat}", memory_id)
+    return _drawer(story, chat)
 
 
-def _drawer(house: House, chat: str) -> ChatDetails:
-    return house.story.details(f"room:{chat}")
+def _drawer(story: StoryService, chat: str) -> ChatDetails:
+    return story.details(f"room:{chat}")
 
 
 # Looking for what was said, in every chat. S17
@@ -156,14 +157,14 @@ search_router = APIRouter(tags=["search"], responses=ERROR_RESPONSES)
 
 @search_router.get("/search", summary="What was said in any chat, the best match first")
 async def find(
-    house: Here,
+    story: StoryDep,
     q: Annotated[str, Query(max_length=1_000, description="Every word must occur, or one that begins with it.")],
     chat: Annotated[str | None, Query(description="Only in this chat.")] = None,
     limit: Annotated[int, Query(ge=1, le=200)] = 50,
     offset: Annotated[int, Query(ge=0, le=1_000_000)] = 0,
 ) -> list[ChatSearchHit]:
-    room = house.story.chats.chat(f"room:{chat}").room if chat is not None else None
-    return house.story.search(q, room=room, limit=limit, offset=offset)
+    room = story.chats.chat(f"room:{chat}").room if chat is not None else None
+    return story.search(q, room=room, limit=limit, offset=offset)
 
 
 # Turns: saying something, being answered, and being answered differently. S11, S12, S22
@@ -176,12 +177,11 @@ _ACCEPTED = status.HTTP_202_ACCEPTED
 
 @turns_router.get("/turns", summary="The newest turns, oldest first; `before` goes further back")
 async def turns(
-    house: Here,
+    story: StoryDep,
     chat: str,
     before: Annotated[int | None, Query(ge=1)] = None,
     limit: Annotated[int, Query(ge=1, le=500)] = 50,
 ) -> TurnPage:
-    story = house.story
     found = story.chats.chat(f"room:{chat}")
     names = story.participants.names(found)
     page = story.timeline.latest(found.room, limit, before)
@@ -196,9 +196,11 @@ async def turns(
     status_code=_ACCEPTED,
     responses={200: {"model": ReplyResponse, "description": "With `wait=true`: the reply, whole or broken off."}},
 )
-async def say(house: Here, chat: str, said: MessageRequest, response: Response, wait: Wait = False) -> ReplyResponse:
-    begun = await house.story.say(f"room:{chat}", said.text, speaker=said.speaker, to=said.to, key=said.key)
-    return await _reply_response(house, chat, begun, response, wait)
+async def say(
+    story: StoryDep, chat: str, said: MessageRequest, response: Response, wait: Wait = False
+) -> ReplyResponse:
+    begun = await story.say(f"room:{chat}", said.text, speaker=said.speaker, to=said.to, key=said.key)
+    return await _reply_response(story, chat, begun, response, wait)
 
 
 @turns_router.post(
@@ -208,16 +210,16 @@ async def say(house: Here, chat: str, said: MessageRequest, response: Response, 
     responses={200: {"model": ReplyResponse, "description": "With `wait=true`: the reply, whole or broken off."}},
 )
 async def regenerate(
-    house: Here, chat: str, response: Response, again: RegenerateRequest | None = None, wait: Wait = False
+    story: StoryDep, chat: str, response: Response, again: RegenerateRequest | None = None, wait: Wait = False
 ) -> ReplyResponse:
     again = again or RegenerateRequest()
-    begun = await house.story.regenerate(f"room:{chat}", text=again.text, speaker=again.speaker)
-    return await _reply_response(house, chat, begun, response, wait)
+    begun = await story.regenerate(f"room:{chat}", text=again.text, speaker=again.speaker)
+    return await _reply_response(story, chat, begun, response, wait)
 
 
 @turns_router.get("/alternatives", summary="Every reply there was to a message; to the last one unless told otherwise")
-async def alternatives(house: Here, chat: str, turn: str | None = None) -> list[AlternativeReply]:
-    story, room = house.story, _room_of(house, chat)
+async def alternatives(story: StoryDep, chat: str, turn: str | None = None) -> list[AlternativeReply]:
+    room = _room_of(story, chat)
     if turn is None:
         latest = story.timeline.latest(room, 1)
         if not latest:
@@ -231,19 +233,21 @@ async def alternatives(house: Here, chat: str, turn: str | None = None) -> list[
 
 
 @turns_router.post("/choose", summary="Swipe to another reply to the last message; what it led to comes back with it")
-async def choose(house: Here, chat: str, choice: ChooseReplyRequest) -> TurnResponse:
-    room = _room_of(house, chat)
-    await house.story.choose(room, choice.reply)
-    names = house.story.participants.names(house.story.chats.chat(room))
-    return TurnResponse.of(house.story.timeline.turn(room, choice.reply), names)
+async def choose(story: StoryDep, chat: str, choice: ChooseReplyRequest) -> TurnResponse:
+    room = _room_of(story, chat)
+    await story.choose(room, choice.reply)
+    names = story.participants.names(story.chats.chat(room))
+    return TurnResponse.of(story.timeline.turn(room, choice.reply), names)
 
 
-def _room_of(house: House, chat: str) -> str:
-    return house.story.chats.chat(f"room:{chat}").room
+def _room_of(story: StoryService, chat: str) -> str:
+    return story.chats.chat(f"room:{chat}").room
 
 
-async def _reply_response(house: House, chat: str, begun: StartedTurn, response: Response, wait: bool) -> ReplyResponse:
+async def _reply_response(
+    story: StoryService, chat: str, begun: StartedTurn, response: Response, wait: bool
+) -> ReplyResponse:
     if not wait:
         return ReplyResponse.of(begun)
     response.status_code = status.HTTP_200_OK
-    return await ReplyResponse.finished(house.story, f"room:{chat}", begun)
+    return await ReplyResponse.finished(story, f"room:{chat}", begun)

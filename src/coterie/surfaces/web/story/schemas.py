@@ -10,8 +10,8 @@ from pydantic import BaseModel, ConfigDict, Field, StringConstraints
 from coterie.base.redaction import redact
 from coterie.characters import Character, OwnerProfile
 from coterie.conversation import Segment, Turn
+from coterie.eventstore import Store
 from coterie.modes.story import Chat, FieldEdit, InspectedPrompt, ReadMarks, StartedTurn, StoryService
-from coterie.surfaces.web.shared.dependencies import House
 
 Prose = Annotated[str, StringConstraints(max_length=200_000)]
 Name = Annotated[str, StringConstraints(min_length=1, max_length=200, strip_whitespace=True)]
@@ -103,8 +103,7 @@ class ChatResponse(ResponseModel):
     """Whether a reply is being given."""
 
     @classmethod
-    def of(cls, house: House, chat: Chat) -> ChatResponse:
-        story = house.story
+    def of(cls, store: Store, story: StoryService, chat: Chat) -> ChatResponse:
         names = story.participants.names(chat)
         latest = story.timeline.latest_reply(chat.room)
         return cls(
@@ -119,7 +118,7 @@ class ChatResponse(ResponseModel):
             forked=chat.world == chat.room,
             turns=story.timeline.count(chat.room),
             snippet=latest.text[:_SNIPPET] if latest else "",
-            unread=ReadMarks(house.store).unread(chat.room),
+            unread=ReadMarks(store).unread(chat.room),
             speaking=story.replies.is_running(chat.room),
         )
 

@@ -213,7 +213,7 @@ function state(data) {
   one("#crowd-start-button").hidden = data.state !== "quiet";
   one("#crowd-stop-button").hidden = data.state === "quiet";
   one("#crowd-pace").textContent = `${data.personas.length} regulars`;
-  one("#crowd-status").textContent = data.trouble;
+  one("#crowd-status").textContent = data.error;
 }
 
 function formatTimes(within) {

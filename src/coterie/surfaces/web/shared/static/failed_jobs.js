@@ -12,8 +12,8 @@ async function check() {
   if (!data) return; // the status line shows that the server is unreachable
   const count = data.counts.dead ?? 0;
   const link = one('.rail-link[href="/ops"]');
-  if (count) link.dataset.trouble = count > 9 ? "9+" : String(count);
-  else delete link.dataset.trouble;
+  if (count) link.dataset.failures = count > 9 ? "9+" : String(count);
+  else delete link.dataset.failures;
   link.title = count ? `System status: ${count} failed` : "System status";
   const newest = data.jobs[0];
   // A chat gets it from its live updates; home and the status page show it themselves.
