@@ -1,8 +1,7 @@
-"""What our model layer costs on top of the bare `openai` client: CPU per streamed token, and time to the first one.
+"""The overhead of the model layer over the plain `openai` client: CPU per streamed token, and time to the first token.
 
-Both talk to the same local server in another process, in turns, in one run. Ours is the whole way: router, watch,
-ledger (events in a real log), pydantic-ai, client. The server sends one event per token and yields between them;
-both must have received every token in the end.
+Both use the same local server in another process, alternately, in one run. Ours includes routing, time limits, usage
+events in a real log, and pydantic-ai. The server sends one event per token. Both must receive all tokens.
 """
 
 from __future__ import annotations
@@ -23,14 +22,14 @@ from coterie.llm.usage import UsageProjection
 
 QUESTION = "Tell me what the fox did."
 Client = Callable[[int], Awaitable[tuple[str, float]]]
-"""Streams that many tokens; gives back what they said and when, in seconds, the first one came."""
+"""Streams that many tokens; returns the text and the seconds until the first token."""
 
 
 def main() -> None:
     options = arguments(__doc__).parse_args()
     rounds, tokens = (12, 400) if options.quick else (40, 800)
     with model() as url:
-        log(f"{rounds} rounds of {tokens} tokens each, ours and the bare client in turns, against {url}")
+        log(f"{rounds} rounds of {tokens} tokens each, ours and the plain client alternately, against {url}")
         finish(asyncio.run(_compare(url, rounds, tokens)))
 
 
@@ -49,16 +48,16 @@ async def _compare(url: str, rounds: int, tokens: int) -> dict[str, float]:
 
 async def _measure(clients: dict[str, Client], rounds: int, tokens: int) -> dict[str, float]:
     for client in clients.values():
-        await client(10)  # Imports, connections and caches are not what is measured.
+        await client(10)  # imports, connections and caches are not measured
     cpu: dict[str, list[float]] = {name: [] for name in clients}
     call: dict[str, list[float]] = {name: [] for name in clients}
     first: dict[str, list[float]] = {name: [] for name in clients}
     for n in range(rounds):
         for name, client in list(clients.items()) if n % 2 else list(clients.items())[::-1]:
             began = time.process_time()
-            got, _ = await client(tokens)
+            received, _ = await client(tokens)
             spent = time.process_time() - began
-            assert got == "".join(map(word, range(tokens))), (name, got)
+            assert received == "".join(map(word, range(tokens))), (name, received)
             began = time.process_time()
             _, to_first = await client(1)
             call[name].append(time.process_time() - began)
@@ -89,12 +88,12 @@ def _models(url: str, store: Store) -> Models:
 
 def _ours(models: Models) -> Client:
     async def stream(tokens: int) -> tuple[str, float]:
-        began, first, said = time.perf_counter(), 0.0, ""
+        began, first, text = time.perf_counter(), 0.0, ""
         async for chunk in models.stream(Role.NARRATIVE, Prompt.of(QUESTION, max_tokens=tokens)):
             if isinstance(chunk, TextDelta):
                 first = first or time.perf_counter() - began
-                said += chunk.text
-        return said, first
+                text += chunk.text
+        return text, first
 
     return stream
 
@@ -105,7 +104,7 @@ def _bare(url: str) -> tuple[Client, Callable[[], Awaitable[None]]]:
     client = AsyncOpenAI(base_url=url, api_key="bench-key-bench-key", max_retries=0)
 
     async def stream(tokens: int) -> tuple[str, float]:
-        began, first, said = time.perf_counter(), 0.0, ""
+        began, first, text = time.perf_counter(), 0.0, ""
         chunks = await client.chat.completions.create(
             model="bench",
             messages=[{"role": "user", "content": QUESTION}],
@@ -116,8 +115,8 @@ def _bare(url: str) -> tuple[Client, Callable[[], Awaitable[None]]]:
         async for chunk in chunks:
             if chunk.choices and chunk.choices[0].delta.content:
                 first = first or time.perf_counter() - began
-                said += chunk.choices[0].delta.content
-        return said, first
+                text += chunk.choices[0].delta.content
+        return text, first
 
     return stream, client.close
 

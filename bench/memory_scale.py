@@ -1,10 +1,10 @@
-"""Memory at 100,000 and 1,000,000 memories over 100 owners: recall latency, add rate, memory and disk.
+"""100,000 and 1,000,000 memories of 100 owners: recall latency, add rate, memory and disk.
 
-Beside it, with the same vectors: LanceDB and mem0 (`infer=False`). They are handed over ready-made, and what making
-them took is added to the peer's time, since ours makes them too. An add counts when the memory is durable and can be
-found by its words and by its vector; in batches of 2,000 where the peer takes batches.
-LanceDB's bare append, before its text index knows the new rows, is printed too, as are adds one by one. Peers get a
-time budget for adding; LanceDB is then filled up to the full size by bare appends before it is asked.
+Compared with LanceDB and mem0 (`infer=False`) with the same vectors. Their vectors are computed beforehand and that
+time is added to theirs, since ours includes it. An add is complete when the memory is durable and can be found by its
+words and by its vector; batches have 2,000 memories where batches are supported. The rates of LanceDB's plain append,
+without an update of its text index, and of single adds are reported too. Peers have a time budget for adding; then
+LanceDB is filled to the full size by plain appends before the queries.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ K = 10
 
 
 class Sentences:
-    """Prose-like text: words drawn by Zipf's law from the tokenizer's own whole words."""
+    """Text of words from the tokenizer's vocabulary, with a Zipf distribution."""
 
     def __init__(self, seed: int = 11) -> None:
         vocabulary = sorted(static_embedder().wordpieces.vocabulary.items(), key=lambda entry: entry[1])
@@ -53,10 +53,10 @@ class Sentences:
 
 
 def ours(folder: Path, n: int, questions: int) -> dict[str, Any]:
-    sentences, chance = Sentences(), random.Random(3)
+    sentences, rng = Sentences(), random.Random(3)
     adding = 0.0
     with Memory(folder / "memory.db") as memory:
-        memory.add("warm", owner="nobody")
+        memory.add("warm", owner="warm-up")
         for start in range(0, n, BATCH):
             batch = [_new(text, start + at) for at, text in enumerate(sentences.make(min(BATCH, n - start)))]
             began = time.perf_counter()
@@ -72,7 +72,7 @@ def ours(folder: Path, n: int, questions: int) -> dict[str, Any]:
         took = []
         for text in asked:
             began = time.perf_counter()
-            memory.recall(" ".join(text.split()[:8]), owner=f"owner{chance.randrange(OWNERS)}", k=K)
+            memory.recall(" ".join(text.split()[:8]), owner=f"owner{rng.randrange(OWNERS)}", k=K)
             took.append((time.perf_counter() - began) * 1_000)
         single = []
         for at, text in enumerate(sentences.make(200)):
@@ -151,7 +151,7 @@ def lancedb(folder: Path, n: int, questions: int, seconds: float) -> dict[str, A
 
 
 def mem0(folder: Path, n: int, questions: int, seconds: float) -> dict[str, Any]:
-    n = min(n, 20_000)  # it takes them one by one; more would only be slower
+    n = min(n, 20_000)  # it adds one by one; more would take too long
     texts, owners, asked_owners, each_s = _plan(folder, n, questions)
     sentences = [*texts, *_asked(n, questions)]
     plan = {
@@ -175,7 +175,7 @@ def _with_embedding(per_s: float | None, each_s: float) -> int | None:
 
 
 def _plan(folder: Path, n: int, questions: int) -> tuple[list[str], list[str], list[str], float]:
-    """The same texts as ours, their owners, who is asked, and the seconds a text's vector took; vectors in a file."""
+    """Texts, owners, owners of the queries, and seconds per vector; the vectors are written to a file."""
     sentences = Sentences()
     texts = sentences.make(n)
     asked = _asked(n, questions)
@@ -188,9 +188,9 @@ def _plan(folder: Path, n: int, questions: int) -> tuple[list[str], list[str], l
     each_s = (time.perf_counter() - began) / n
     vectors[n:] = static_embedder().embed(asked)
     vectors.flush()
-    chance = random.Random(3)
+    rng = random.Random(3)
     owners = [f"owner{at % OWNERS}" for at in range(n)]
-    return texts, owners, [f"owner{chance.randrange(OWNERS)}" for _ in asked], each_s
+    return texts, owners, [f"owner{rng.randrange(OWNERS)}" for _ in asked], each_s
 
 
 def _asked(n: int, questions: int) -> list[str]:

@@ -1,8 +1,7 @@
-"""How far our token estimate is from real vocabularies, over paragraphs in many languages, Markdown and code.
+"""The error of the token estimate compared with real vocabularies, for many languages, Markdown and code.
 
-The vocabularies (cl100k, o200k, tekken) and the texts (translations that ship with Django, and the documentation
-and code in this environment) come from packages installed aside; nothing of them is in the product. bytes/4 stands
-beside it.
+The vocabularies (cl100k, o200k, tekken) and the texts (translations of Django, documentation and code of installed
+packages) come from packages in a separate environment. The error of bytes/4 is reported for comparison.
 """
 
 from __future__ import annotations
@@ -70,7 +69,7 @@ def main() -> None:
     log("Counting with the real vocabularies ...")
     with tempfile.TemporaryDirectory() as folder:
         file = Path(folder) / "texts.json"
-        file.write_text(json.dumps(_texts_at_hand(60 if options.quick else 300)))
+        file.write_text(json.dumps(_local_texts(60 if options.quick else 300)))
         try:
             python = peer_python("vocabularies", ["requests"], _PEERS)
             log(f"{run_peer(python, _COUNT, str(file), '40' if options.quick else '150')} paragraphs")
@@ -106,7 +105,7 @@ def _errors(counted: list[tuple[str, str, dict[str, int]]], name: str, weights: 
     }
 
 
-def _texts_at_hand(most: int) -> list[tuple[str, str]]:
+def _local_texts(most: int) -> list[tuple[str, str]]:
     """English, Markdown and code from the packages in this environment."""
     site, pick = Path(sysconfig.get_paths()["purelib"]), random.Random(1)
     texts: list[tuple[str, str]] = []
@@ -118,8 +117,8 @@ def _texts_at_hand(most: int) -> list[tuple[str, str]]:
                 start = pick.randrange(len(text) - 900)
                 texts.append((kind, text[start : start + 900]))
             if kind == "code":
-                told = [" ".join(found.split()) for found in re.findall(r'"""(.*?)"""', text, re.DOTALL)]
-                texts += [("english", one) for one in told if len(one) > 300][:2]
+                docstrings = [" ".join(found.split()) for found in re.findall(r'"""(.*?)"""', text, re.DOTALL)]
+                texts += [("english", one) for one in docstrings if len(one) > 300][:2]
     return texts
 
 

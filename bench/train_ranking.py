@@ -1,8 +1,8 @@
-"""Trains the ranking that memory ships, and says honestly how well it does on talks it has not seen.
+"""Trains the bundled ranking, and measures it on conversations that it was not trained on.
 
-For every talk a model is trained on all the others (`bench/models/`, used by `bench.recall` when it is asked
-about a talk that the shipped model has seen); then one on all of them, which is shipped. The features are those
-that recall computes; what is stored are thresholds and values, no text. LightGBM runs in its own environment.
+For each conversation a model is trained on all others (`bench/models/`, used by `bench.recall` for that conversation);
+then one on all of them, which is bundled. The features are the signals of recall; the model files have thresholds and
+values, no text. LightGBM runs in a separate environment.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ from bench.lib.report import arguments, finish, log, progress
 from coterie.memory import Memory
 from coterie.memory.access import Viewpoint
 from coterie.memory.index.embedders import Embedder
-from coterie.memory.ranking import MAX_RANKED, Ranking, RankingTrees
+from coterie.memory.ranking import MAX_RANKED, FusionMode, Ranked, Ranking, RankingTrees
 from coterie.memory.recall import RecallRequest
 from coterie.memory.signals import Signals
 
-SHIPPED = Path("src/coterie/memory/models")
+BUNDLED = Path("src/coterie/memory/models")
 FOLDS = Path("bench/models")
 
 FIT = """
@@ -46,8 +46,8 @@ print("{}")
 TREES = 140
 
 
-class Remembering:
-    """An embedder whose vectors are kept on disk: training again should not compute them again."""
+class CachedEmbedder:
+    """An embedder that caches its vectors on disk."""
 
     def __init__(self, embedder: MiniLM) -> None:
         self.name = embedder.name
@@ -68,44 +68,44 @@ class Remembering:
         np.savez(self._file, texts=np.array(list(self._known)), vectors=np.array(list(self._known.values())))
 
 
-class Listening(Ranking):
-    """A ranking that keeps the signals it was given, and orders by the graph alone."""
+class SignalRecorder(Ranking):
+    """A ranking that records its signals and orders by the graph score."""
 
     def __init__(self) -> None:
         super().__init__()
-        self.heard: Signals | None = None
+        self.signals: Signals | None = None
 
-    def order(self, signals: Signals, fuse: Any = "graph") -> Any:
-        self.heard = signals
+    def rank(self, signals: Signals, fuse: FusionMode = "graph") -> Ranked:
+        self.signals = signals
         return super().rank(signals, "graph")
 
 
-def listen(talk: LocomoConversation, embedder: Embedder | None) -> list[dict[str, Any]]:
+def collect_features(conversation: LocomoConversation, embedder: Embedder | None) -> list[dict[str, Any]]:
     """For each question, the features of the candidates and which of them are evidence."""
     rows: list[dict[str, Any]] = []
     with tempfile.TemporaryDirectory() as folder:
-        ranking = Listening()
+        ranking = SignalRecorder()
         with Memory(Path(folder) / "memory.db", embedder=embedder, ranking=ranking) as memory:
-            memory.add_many(talk.memories)
+            memory.add_many(conversation.memories)
             memory.vectors.embed_pending()
-            room = talk.memories[0].room
+            room = conversation.memories[0].room
             sources = {record.id: record.sources for record in memory.browse(owner=OWNER)}
-            for asked in talk.questions:
-                ask = RecallRequest(asked.text, Viewpoint.of(OWNER, room, talk.speakers), k=10_000)
-                memory._recall.recall(ask, talk.after)
-                shelf, signals = memory._recall.index_of(OWNER), ranking.heard
-                if shelf is None or signals is None:
+            for question in conversation.questions:
+                request = RecallRequest(question.text, Viewpoint.of(OWNER, room, conversation.speakers), k=10_000)
+                memory._recall.recall(request, conversation.after)
+                index, signals = memory._recall.index_of(OWNER), ranking.signals
+                if index is None or signals is None:
                     continue
                 best = np.sort(np.lexsort((signals.positions, -signals.graph))[:MAX_RANKED])
                 names = tuple(signals.table)
-                turns = [sources[shelf.ids[at]] for at in signals.positions[best]]
+                turns = [sources[index.ids[position]] for position in signals.positions[best]]
                 rows.append(
                     {
                         "names": names,
                         "table": signals.matrix(names, best),
                         "turns": turns,
-                        "hit": np.array([bool(asked.evidence & set(each)) for each in turns], np.int64),
-                        "asked": asked,
+                        "hit": np.array([bool(question.evidence & set(each)) for each in turns], np.int64),
+                        "question": question,
                         "graph": signals.graph[best],
                     }
                 )
@@ -115,22 +115,22 @@ def listen(talk: LocomoConversation, embedder: Embedder | None) -> list[dict[str
 def fit(rows: list[dict[str, Any]]) -> RankingTrees:
     python = peer_python("lightgbm", ["lightgbm==4.7.0", "numpy", "scipy"])
 
-    told = [row for row in rows if row["hit"].any()]
+    usable = [row for row in rows if row["hit"].any()]
     with tempfile.TemporaryDirectory() as folder:
         data, out = Path(folder) / "data.npz", Path(folder) / "trees.json"
         np.savez(
             data,
-            table=np.concatenate([row["table"] for row in told]),
-            hit=np.concatenate([row["hit"] for row in told]),
-            sizes=np.array([len(row["hit"]) for row in told]),
-            names=np.array(told[0]["names"]),
+            table=np.concatenate([row["table"] for row in usable]),
+            hit=np.concatenate([row["hit"] for row in usable]),
+            sizes=np.array([len(row["hit"]) for row in usable]),
+            names=np.array(usable[0]["names"]),
         )
         run_peer(python, FIT, str(data), str(TREES), str(out))
-        return flatten(json.loads(out.read_text()), told[0]["names"])
+        return flatten(json.loads(out.read_text()), usable[0]["names"])
 
 
 def flatten(trees: list[dict[str, Any]], names: tuple[str, ...]) -> RankingTrees:
-    """LightGBM's nested trees as arrays: the two children of a node stand side by side, a leaf leads to itself."""
+    """LightGBM's nested trees as arrays: the children of a node are adjacent, and a leaf leads to itself."""
     nodes: list[dict[str, Any]] = [tree["tree_structure"] for tree in trees]
     depths = [0] * len(nodes)
     left: list[int] = []
@@ -146,7 +146,7 @@ def flatten(trees: list[dict[str, Any]], names: tuple[str, ...]) -> RankingTrees
         features=names,
         roots=np.arange(len(trees)),
         feature=np.array([0 if end else node["split_feature"] for node, end in zip(nodes, leaf, strict=True)]),
-        # Features are rounded to five digits: a threshold halfway between two of them cannot be missed by a hair.
+        # Features are rounded to five digits; a threshold halfway between two values avoids rounding errors.
         threshold=np.array(
             [np.inf if end else round(node["threshold"], 5) + 0.000005 for node, end in zip(nodes, leaf, strict=True)]
         ),
@@ -158,11 +158,11 @@ def flatten(trees: list[dict[str, Any]], names: tuple[str, ...]) -> RankingTrees
     )
 
 
-def judge(rows: list[dict[str, Any]], score: Callable[[dict[str, Any]], Any]) -> float:
+def evaluate(rows: list[dict[str, Any]], score: Callable[[dict[str, Any]], Any]) -> float:
     found = []
     for row in rows:
         order = np.argsort(-score(row), kind="stable")
-        found.append(recall_at([row["turns"][index] for index in order[:10]], row["asked"].evidence, 10))
+        found.append(recall_at([row["turns"][index] for index in order[:10]], row["question"].evidence, 10))
     return round(float(np.mean(found)), 4)
 
 
@@ -170,32 +170,32 @@ def main() -> None:
     parser = arguments(__doc__)
     parser.add_argument("data", nargs="?", default="../shared/data/locomo_dev.json", type=Path)
     options = parser.parse_args()
-    talks = read(options.data)
-    SHIPPED.mkdir(parents=True, exist_ok=True)
+    conversations = read(options.data)
+    BUNDLED.mkdir(parents=True, exist_ok=True)
     FOLDS.mkdir(parents=True, exist_ok=True)
     figures: dict[str, Any] = {}
-    minilm = Remembering(MiniLM.installed())
+    minilm = CachedEmbedder(MiniLM.installed())
     for name, embedder in (("plain", None), ("embedder", minilm)):
-        heard: dict[str, list[dict[str, Any]]] = {}
-        for done, talk in enumerate(talks, start=1):
-            heard[talk.id] = listen(talk, embedder)
+        features: dict[str, list[dict[str, Any]]] = {}
+        for done, conversation in enumerate(conversations, start=1):
+            features[conversation.id] = collect_features(conversation, embedder)
             minilm.save()
-            progress(done, len(talks), f"talks listened to ({name})")
+            progress(done, len(conversations), f"conversations ({name})")
         left_out: list[float] = []
         count = 0
-        for talk in talks:
-            others = [row for other, rows in heard.items() if other != talk.id for row in rows]
+        for conversation in conversations:
+            others = [row for other, rows in features.items() if other != conversation.id for row in rows]
             trees = fit(others)
-            trees.save(FOLDS / f"{name}-without-{talk.id}.npz")
-            result = judge(heard[talk.id], lambda row, trees=trees: trees.scores(row["table"]))  # type: ignore[misc]
-            graph = judge(heard[talk.id], lambda row: row["graph"])
-            log(f"{name} {talk.id}: graph {graph}   learned without it {result}")
-            left_out.append(result * len(talk.questions))
-            count += len(talk.questions)
-        everything = [row for rows in heard.values() for row in rows]
-        fit(everything).save(SHIPPED / f"{name}.npz")
+            trees.save(FOLDS / f"{name}-without-{conversation.id}.npz")
+            result = evaluate(features[conversation.id], lambda row, trees=trees: trees.scores(row["table"]))  # type: ignore[misc]
+            graph = evaluate(features[conversation.id], lambda row: row["graph"])
+            log(f"{name} {conversation.id}: graph {graph}   learned without it {result}")
+            left_out.append(result * len(conversation.questions))
+            count += len(conversation.questions)
+        everything = [row for rows in features.values() for row in rows]
+        fit(everything).save(BUNDLED / f"{name}.npz")
         figures[name] = {
-            "graph": judge(everything, lambda row: row["graph"]),
+            "graph": evaluate(everything, lambda row: row["graph"]),
             "left_one_out": round(sum(left_out) / count, 4),
         }
         log(f"{name}: {figures[name]}")

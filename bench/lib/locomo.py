@@ -1,4 +1,4 @@
-"""The LoCoMo talks, as memories to store and questions to ask."""
+"""The LoCoMo conversations as memories and questions."""
 
 from __future__ import annotations
 
@@ -31,24 +31,24 @@ class LocomoConversation:
     memories: list[NewMemory]
     questions: list[LocomoQuestion]
     after: datetime
-    """A day after the last turn: when the questions are asked."""
+    """The time of the questions: the end of the day of the last turn."""
 
 
 def read(path: Path) -> list[LocomoConversation]:
-    return [_talk(entry) for entry in json.loads(path.read_text(encoding="utf-8"))]
+    return [_conversation(entry) for entry in json.loads(path.read_text(encoding="utf-8"))]
 
 
 def recall_at(found: Sequence[Sequence[str]], evidence: frozenset[str], k: int) -> float:
-    """The share of the evidence among the turns that the first k memories name as their source."""
+    """The share of the evidence among the sources of the first k memories."""
     turns = {turn for sources in found[:k] for turn in sources}
     return len(evidence & turns) / len(evidence)
 
 
 def reciprocal_rank(found: Sequence[Sequence[str]], evidence: frozenset[str]) -> float:
-    return next((1 / place for place, sources in enumerate(found, 1) if evidence & set(sources)), 0.0)
+    return next((1 / rank for rank, sources in enumerate(found, 1) if evidence & set(sources)), 0.0)
 
 
-def _talk(entry: dict[str, Any]) -> LocomoConversation:
+def _conversation(entry: dict[str, Any]) -> LocomoConversation:
     speakers = tuple(entry["speakers"])
     memories = [
         NewMemory(
@@ -59,22 +59,22 @@ def _talk(entry: dict[str, Any]) -> LocomoConversation:
             speaker=turn["speaker"],
             witnesses=(OWNER, *speakers),
             sources=(turn["id"],),
-            happened=_moment(turn.get("date")),
+            happened=_parse_date(turn.get("date")),
         )
         for turn in entry["turns"]
         if turn["text"].strip()
     ]
     questions = [
-        LocomoQuestion(asked["question"], frozenset(asked["evidence"]), int(asked["category"]))
-        for asked in entry["questions"]
-        if asked["evidence"]
+        LocomoQuestion(question["question"], frozenset(question["evidence"]), int(question["category"]))
+        for question in entry["questions"]
+        if question["evidence"]
     ]
     dates = [memory.happened for memory in memories if memory.happened]
     last = max(dates) if dates else datetime(2024, 1, 1, tzinfo=UTC)
     return LocomoConversation(str(entry["id"]), speakers, memories, questions, last.replace(hour=23))
 
 
-def _moment(text: str | None) -> datetime | None:
+def _parse_date(text: str | None) -> datetime | None:
     """`1:56 pm on 8 May, 2023`, or an ISO date; None if it is neither."""
     if not text:
         return None

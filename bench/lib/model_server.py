@@ -1,8 +1,8 @@
-"""A model behind OpenAI's protocol, in a process of its own: what it costs to speak is not the house's.
+"""A model server with OpenAI's protocol in a process of its own, so that its cost is not measured with Coterie's.
 
-`python -m bench.lib.model_server PACE`: says its port, then answers. As many words as `max_tokens` asks for, or as the last
-message names ("… 1200 words"); whoever asks for JSON gets an empty object. PACE is seconds between two words; at 0 it
-yields between them, so that a client cannot read many at once.
+`python -m bench.lib.model_server PACE` prints its port, then answers with as many words as `max_tokens` or the last
+message ("… 1200 words") asks for; requests for JSON get an empty object. PACE is the seconds between two words; at 0
+the server yields between them, so that a client cannot read many at once.
 """
 
 from __future__ import annotations
@@ -16,12 +16,12 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-_ASKED = re.compile(r"(\d+) words")
+_WORD_COUNT = re.compile(r"(\d+) words")
 
 
 @contextmanager
 def model(pace_s: float = 0.0) -> Iterator[str]:
-    """Where it is reached, for as long as it runs."""
+    """Run the server; gives its base URL."""
     command = [sys.executable, "-m", "bench.lib.model_server", str(pace_s)]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as server:
         try:
@@ -32,7 +32,7 @@ def model(pace_s: float = 0.0) -> Iterator[str]:
 
 
 def word(number: int) -> str:
-    """As in prose: paragraphs, and something emphasised now and then."""
+    """A word of the answer; some are paragraph breaks or emphasised, as in prose."""
     return "\n\n" if number % 60 == 59 else f" *w{number}*" if number % 9 == 0 else " word"
 
 
@@ -52,25 +52,25 @@ async def _serve(pace_s: float) -> None:
 async def _answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, pace_s: float) -> None:
     head = (await reader.readuntil(b"\r\n\r\n")).decode().lower()
     length = next(int(line.split(":")[1]) for line in head.splitlines() if line.startswith("content-length"))
-    said = _said(json.loads(await reader.readexactly(length)))
+    words = _words_for(json.loads(await reader.readexactly(length)))
     writer.write(b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\ntransfer-encoding: chunked\r\n\r\n")
     due = asyncio.get_running_loop().time()
-    for text in said:
+    for text in words:
         await _send(writer, {"delta": {"role": "assistant", "content": text}, "finish_reason": None})
         due += pace_s
         await asyncio.sleep(max(due - asyncio.get_running_loop().time(), 0))
     await _send(writer, {"delta": {}, "finish_reason": "stop"})
-    await _send(writer, None, len(said))
+    await _send(writer, None, len(words))
     writer.write(b"e\r\ndata: [DONE]\n\n\r\n0\r\n\r\n")
     await writer.drain()
 
 
-def _said(asked: dict[str, Any]) -> list[str]:
-    if "response_format" in asked:
+def _words_for(request: dict[str, Any]) -> list[str]:
+    if "response_format" in request:
         return ["{}"]
-    named = _ASKED.search(str(asked["messages"][-1]["content"]))
-    most = int(named[1]) if named else int(asked.get("max_tokens") or asked["max_completion_tokens"])
-    return [word(number) for number in range(most)]
+    named = _WORD_COUNT.search(str(request["messages"][-1]["content"]))
+    count = int(named[1]) if named else int(request.get("max_tokens") or request["max_completion_tokens"])
+    return [word(number) for number in range(count)]
 
 
 async def _send(writer: asyncio.StreamWriter, choice: dict[str, object] | None, tokens: int = 0) -> None:

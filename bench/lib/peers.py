@@ -1,4 +1,4 @@
-"""Environments for the things we compare ourselves with, made on demand and never the product's own."""
+"""Separate Python environments for the software that benches compare with, created on demand."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ class PeerMissing(Exception):
 
 
 def peer_python(name: str, requirements: Sequence[str], no_deps: Sequence[str] = ()) -> Path:
-    """The Python of an environment that has these packages. Raises `PeerMissing` if they cannot be had."""
-    told = hashlib.sha256(json.dumps([list(requirements), list(no_deps)]).encode()).hexdigest()[:8]
-    folder = _HOME / f"{name}-{told}"
+    """The interpreter of an environment with these packages. Raises `PeerMissing` if they cannot be installed."""
+    digest = hashlib.sha256(json.dumps([list(requirements), list(no_deps)]).encode()).hexdigest()[:8]
+    folder = _HOME / f"{name}-{digest}"
     python = folder / "bin" / "python"
     done = folder / ".done"
     if not done.exists():
@@ -37,12 +37,14 @@ def peer_python(name: str, requirements: Sequence[str], no_deps: Sequence[str] =
 
 
 def run_peer(python: Path, script: str, *arguments: str, timeout_s: float = 1_800) -> Any:
-    """Run a script in a peer's environment; what it prints last is its JSON answer."""
+    """Run a script in a peer's environment; its last line of output is the result as JSON."""
     done = subprocess.run(
         [str(python), "-c", script, *arguments], capture_output=True, text=True, timeout=timeout_s, check=False
     )
     if done.returncode:
-        raise PeerMissing(done.stderr.strip().splitlines()[-1] if done.stderr.strip() else "it failed without a word")
+        raise PeerMissing(
+            done.stderr.strip().splitlines()[-1] if done.stderr.strip() else "it failed without an error message"
+        )
     return json.loads(done.stdout.strip().splitlines()[-1])
 
 
@@ -53,10 +55,8 @@ def _run(command: Sequence[str]) -> None:
         raise PeerMissing(done.stderr.strip().splitlines()[-1] if done.stderr.strip() else "it could not be installed")
 
 
-# mem0 as a peer: local qdrant, `infer=False`, and vectors that are looked up instead of computed.
-
-
 def mem0_python() -> Path:
+    """The environment of mem0. `MEM0` uses a local qdrant, `infer=False`, and precomputed vectors."""
     return peer_python("mem0", ["mem0ai==2.2.1", "numpy"])
 
 

@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from bench.recall_leaks import play
+from bench.recall_leaks import check_leaks
 from coterie.memory import Memory, access, recall
 from coterie.memory.access import Viewpoint
 from coterie.memory.index.owner_index import OwnerIndex
@@ -19,7 +19,7 @@ from coterie.memory.records import StreamForks
 
 async def test_m2_no_planted_secret_leaks(tmp_path: Path) -> None:
     with Memory(tmp_path / "m.db") as memory:
-        figures = await play(memory, secrets=40, recalls=300, seed=9)
+        figures = await check_leaks(memory, secrets=40, recalls=300, seed=9)
     assert figures["leaked"] == 0, figures["leaks"]
     assert figures["returned"] > 500
     assert figures["index_faults"] == 0
@@ -38,5 +38,5 @@ async def test_m2_the_leak_check_detects_a_missing_access_rule(
     else:
         monkeypatch.setattr(StreamForks, "is_other_branch", lambda *_: False)
     with Memory(tmp_path / "m.db") as memory:
-        figures = await play(memory, secrets=40, recalls=300, seed=9)
+        figures = await check_leaks(memory, secrets=40, recalls=300, seed=9)
     assert figures["leaked"] > 0
