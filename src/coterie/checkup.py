@@ -1,4 +1,4 @@
-"""Looking the whole house over: what the doctor knows of every room, and what these settings ask of the machine."""
+"""The doctor with the checks of all packages, configured by the settings."""
 
 from __future__ import annotations
 
@@ -28,24 +28,24 @@ from coterie.ops import (
 def build_doctor(paths: Paths, clock: Clock | None = None) -> Doctor:
     try:
         settings = load_settings(paths).settings
-    except CoterieError:  # what is wrong with the settings is a finding of its own
+    except CoterieError:  # `coterie doctor` reports invalid settings itself
         settings = Settings()
-    now = clock or SystemClock()
+    clock = clock or SystemClock()
 
     def sandbox() -> Iterator[CheckResult]:
-        standing = asyncio.run(Sandbox(settings.desk).status())
-        if standing.state == "confined":
+        status = asyncio.run(Sandbox(settings.desk).status())
+        if status.state == "confined":
             yield CheckResult("Sandbox", "ok", "commands are confined by bubblewrap")
         else:
-            yield CheckResult("Sandbox", "bad" if standing.state == "off" else "note", standing.reason, standing.fix)
+            yield CheckResult("Sandbox", "bad" if status.state == "off" else "note", status.reason, status.fix)
 
     def agents() -> Iterator[CheckResult]:
         if (problem := agent_registry(paths).problem) is not None:
             yield CheckResult("Agents", "bad", problem.what, problem.fix)
 
-    more = [
+    extra_checks = [
         port_check(paths, settings.server.host, settings.server.port),
-        packages_check(_needs(settings)),
+        packages_check(_required_packages(settings)),
         providers_check(lambda: asyncio.run(check_providers(Catalogue(settings.models)))),
         sandbox,
         tools_check(),
@@ -54,15 +54,15 @@ def build_doctor(paths: Paths, clock: Clock | None = None) -> Doctor:
     return Doctor(
         paths,
         app.all_projections(),
-        now,
-        more,
-        log_checks=[clock_check(paths, now), deliveries_check(paths)],
+        clock,
+        extra_checks,
+        log_checks=[clock_check(paths, clock), deliveries_check(paths)],
     )
 
 
-def _needs(settings: Settings) -> list[RequiredPackage]:
-    """What must be installed for these settings."""
-    needs = [RequiredPackage("xllamacpp", "", "the embedded model")]
+def _required_packages(settings: Settings) -> list[RequiredPackage]:
+    """The optional packages that these settings need."""
+    packages = [RequiredPackage("xllamacpp", "", "the embedded model")]
     if settings.desk.tool_servers:
-        needs.append(RequiredPackage("mcp", "mcp", "[desk.tool_servers]"))
-    return needs
+        packages.append(RequiredPackage("mcp", "mcp", "[desk.tool_servers]"))
+    return packages

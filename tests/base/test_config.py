@@ -180,7 +180,7 @@ def test_a_typo_names_the_key_the_line_and_what_was_meant(tmp_path: Path, text: 
             "[llm.provider.'a b']\nweight = 'x'\n",
             ["llm.provider.a b.weight (config.toml line 2) should be a valid number"],
         ),
-        ("[llm.spare]\nurl = 'x'\n", ["llm (config.toml line 2) is not right: a spare without providers."]),
+        ("[llm.spare]\nurl = 'x'\n", ["llm (config.toml line 2) is not valid: a spare without providers."]),
     ],
 )
 def test_a_wrong_value_names_the_key_the_line_and_what_was_expected(

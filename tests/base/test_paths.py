@@ -61,7 +61,7 @@ def test_folders_are_made_for_the_owner_only(tmp_path: Path) -> None:
 def test_a_folder_that_cannot_be_made_is_told(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("in the way")
     home = Paths.locate({"COTERIE_HOME": str(tmp_path / "file" / "home")})
-    with pytest.raises(ReadOnly, match="cannot be made") as caught:
+    with pytest.raises(ReadOnly, match="cannot be created") as caught:
         home.prepare()
     assert str(home.root) in caught.value.what
     assert "COTERIE_HOME" in caught.value.fix

@@ -51,7 +51,7 @@ def test_a_folder_that_cannot_be_made(tmp_path: Path, process: Call) -> None:
     shut = tmp_path / "shut"
     shut.mkdir(mode=0o500)
     answer = process("serve", "--port", "0", limited=True, environ={"COTERIE_HOME": str(shut / "house")})
-    check(answer, 5, str(shut / "house"), "cannot be made (Permission denied)")
+    check(answer, 5, str(shut / "house"), "cannot be created (Permission denied)")
 
 
 def test_a_database_that_may_not_be_read(lived_in: Paths, process: Call) -> None:

@@ -54,12 +54,12 @@ def test_the_port_is_taken(lived_in: Paths, process: Call) -> None:
         port = other.getsockname()[1]
         lived_in.config.write_text(f"[server]\nport = {port}\n")
         said = f"✗ Port: another program listens on 127.0.0.1:{port}"
-        told(process, said, "→ Stop that program, or take another: coterie serve --port", code=1)
+        told(process, said, "→ Stop that program, or use another port: coterie serve --port", code=1)
 
 
 def test_the_disk_is_full(lived_in: Paths, process: Call) -> None:
     environ = {"SAMPLE_FREE_MB": "12"}
-    told(process, "✗ Disk: only 12 MB are free", "→ Make room, or move COTERIE_HOME.", code=1, environ=environ)
+    told(process, "✗ Disk: only 12 MB are free", "→ Free some space, or move COTERIE_HOME.", code=1, environ=environ)
 
 
 def test_the_key_is_wrong(lived_in: Paths, process: Call) -> None:
@@ -98,9 +98,9 @@ def test_the_schema_is_old(lived_in: Paths, process: Call) -> None:
 
 def test_an_extra_is_missing(lived_in: Paths, process: Call) -> None:
     lived_in.config.write_text("[desk.tool_servers.notes]\ncommand = ['notes-server']\n")
-    said = "✗ Part: [desk.tool_servers] needs mcp, which is not installed"
+    said = "✗ Package: [desk.tool_servers] needs mcp, which is not installed"
     told(process, said, "→ pip install 'coterie[mcp]'", code=1, environ={"SAMPLE_WITHOUT": "mcp"})
-    told(process, "✓ Parts: everything that the settings ask for is installed")
+    told(process, "✓ Packages: everything that the settings need is installed")
 
 
 def test_the_clock_is_skewed(lived_in: Paths, process: Call) -> None:
@@ -111,7 +111,7 @@ def test_the_clock_is_skewed(lived_in: Paths, process: Call) -> None:
         [NewEvent("room:a", SampleTurn(turn="late", speaker="you", text="from tomorrow"), actor="you")]
     )
     store.close()
-    said = "✗ Clock: it is 8 days behind the last thing that happened here"
+    said = "✗ Clock: it is 8 days behind the newest event"
     told(process, said, "timedatectl set-ntp true", code=1)
 
 

@@ -34,7 +34,7 @@ def test_a_tampered_view_is_told_and_repaired(lived_in: Paths, process: Call, ca
     tamper(lived_in, "UPDATE sample_edge SET affinity = 99")
     answer = process("verify")
     assert answer.code == 7
-    assert "The view sample_edges is not what the log says." in answer.err
+    assert "The projection sample_edges differs from a replay of the log." in answer.err
     assert "coterie verify --repair" in answer.err
     assert call("verify", "--repair").code == 0
     assert call("verify").code == 0

@@ -57,7 +57,7 @@ class LogContract:
 
     async def test_an_expected_number_that_is_wrong_is_refused_and_says_so(self, log: Log) -> None:
         await log.append([said("room:a", "one")], expect={"room:a": 0})
-        with pytest.raises(Conflict, match="its last event is 1, not 0"):
+        with pytest.raises(Conflict, match="its last is 1, not 0"):
             await log.append([said("room:a", "two")], expect={"room:a": 0})
         await log.append([said("room:a", "two")], expect={"room:a": 1})
 

@@ -38,7 +38,7 @@ def refuses_what_is_damaged(server: Server) -> None:
     (server.home / "backups" / damaged).write_bytes(b"no database")
     answer = server.client.post(f"/backups/{damaged}/restore")
     assert answer.status_code == 422
-    assert "is not sound" in answer.json()["error"]
+    assert "is damaged" in answer.json()["error"]
     assert server.client.post("/backups/..%2Fcoterie.db/restore").status_code == 404
     assert server.client.get("/health").headers["coterie-run"] == before
     assert len(names(server)) == 2

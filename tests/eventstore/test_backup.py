@@ -103,7 +103,7 @@ async def test_a_tampered_view_in_a_backup_is_noticed(tmp_path: Path) -> None:
     store = Store.open(backup)
     store.transact(lambda rows: rows.run("UPDATE sample_room SET turns = turns + 1"))
     store.close()
-    with pytest.raises(BackupError, match="sample_turns is not what the log says"):
+    with pytest.raises(BackupError, match="sample_turns differs from a replay of the log"):
         restore(backup, tmp_path / "coterie.db", NOW, sample_projections())
 
 
@@ -155,7 +155,7 @@ async def test_s28_putting_one_back_tells_how_far_it_is(tmp_path: Path) -> None:
     backup = take_backup(database, tmp_path / "backup.db")
     told: list[tuple[str, int, int]] = []
     restore(backup, database, NOW, sample_projections(), progress=lambda *step: told.append(step))
-    checking = [(done, most) for what, done, most in told if what == "Checking the copy"]
+    checking = [(done, most) for what, done, most in told if what == "Checking the backup"]
     most = 2 + len(sample_projections())
     assert checking == [(part, most) for part in range(most)]
-    assert told[-1] == ("Putting it in place", backup.stat().st_size, backup.stat().st_size)
+    assert told[-1] == ("Copying the backup", backup.stat().st_size, backup.stat().st_size)

@@ -92,7 +92,7 @@ async def test_s27_a_corrupt_snapshot_is_passed_over_with_a_warning(tmp_path: Pa
             other.close()
         case _:
             other = Store.open(newest)
-            other.transact(lambda rows: rows.run("UPDATE held SET position = 999999"))
+            other.transact(lambda rows: rows.run("UPDATE contents SET position = 999999"))
             other.close()
     lose_views(path)
     warnings: list[str] = []

@@ -32,12 +32,12 @@ async def test_a_sound_database_is_clean(played: Store) -> None:
 @pytest.mark.parametrize(
     ("harm", "problem"),
     [
-        ("UPDATE sample_edge SET affinity = 99 - affinity", "sample_edges is not what the log says"),
+        ("UPDATE sample_edge SET affinity = 99 - affinity", "sample_edges differs from a replay of the log"),
         ("DELETE FROM sample_memory WHERE memory IN (SELECT memory FROM sample_memory LIMIT 1)", "sample_memories"),
         ("DELETE FROM event WHERE stream = 'room:a' AND seq = 5", "room:a jumps from 4 to 6"),
-        ("""UPDATE active_ranges SET ranges = '[[1, 41]]' WHERE stream = 'room:a'""", "What counts in room:a after 61"),
+        ("""UPDATE active_ranges SET ranges = '[[1, 41]]' WHERE stream = 'room:a'""", "The active events of room:a after 61"),
         ("UPDATE event SET kind = 'from_the_future' WHERE id = 3", "from_the_future"),
-        ("DELETE FROM projection WHERE name = 'sample_turns'", "sample_turns has not been folded"),
+        ("DELETE FROM projection WHERE name = 'sample_turns'", "sample_turns was not built"),
     ],
 )
 async def test_harm_is_found_and_named(played: Store, harm: str, problem: str) -> None:

@@ -50,8 +50,8 @@ def test_a_healthy_house(store: Store, live: Live, home: Paths) -> None:
     found = examine(home)
     assert {finding.state for finding in found.values()} == {"ok"}
     assert found["Database"].what == "5 events"
-    assert found["Views"].what == "3 current"
-    assert found["Jobs"].what == "none given up"
+    assert found["Projections"].what == "3 current"
+    assert found["Jobs"].what == "none failed"
     assert found["Server"].what == "not running"
     assert found["Backups"].what.startswith("1, the newest of ")
 
@@ -113,7 +113,7 @@ async def test_a_job_that_was_given_up_is_bad(store: Store, home: Paths) -> None
     await store.jobs.fail(job, "the model is gone", fatal=True)
     (found,) = bad(home)
     assert found.about == "Job embed"
-    assert "embed:1 was given up: the model is gone" in found.what
+    assert "embed:1 failed: the model is gone" in found.what
 
 
 class Usage(NamedTuple):
@@ -125,7 +125,7 @@ class Usage(NamedTuple):
 def test_little_space_is_bad(home: Paths, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("shutil.disk_usage", lambda _: Usage(1 << 40, 1 << 40, 5 << 20))
     (found,) = bad(home)
-    assert found == CheckResult("Disk", "bad", "only 5 MB are free", "Make room, or move COTERIE_HOME.")
+    assert found == CheckResult("Disk", "bad", "only 5 MB are free", "Free some space, or move COTERIE_HOME.")
 
 
 def test_an_old_sqlite_is_bad(home: Paths, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -153,8 +153,8 @@ def test_a_folder_others_can_look_into_is_noted(home: Paths) -> None:
 
 def test_views_of_another_version_are_noted(store: Store, home: Paths) -> None:
     store.transact(lambda rows: rows.run("UPDATE projection SET fingerprint = 'old' WHERE name = 'sample_edges'"))
-    found = examine(home)["Views"]
-    assert (found.state, found.what) == ("note", "sample_edges will be folded anew at the next start")
+    found = examine(home)["Projections"]
+    assert (found.state, found.what) == ("note", "sample_edges will be rebuilt at the next start")
 
 
 def test_a_check_that_fails_is_a_finding_and_the_rest_goes_on(home: Paths) -> None:

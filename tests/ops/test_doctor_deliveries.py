@@ -24,7 +24,7 @@ async def test_d21_a_delivery_in_doubt_is_shown_as_such(tmp_path: Path) -> None:
     home = Paths.locate({"COTERIE_HOME": str(tmp_path)})
     assert await asyncio.to_thread(told, home) == []
     house = SurfaceApp(home.database)
-    assert await asyncio.to_thread(told, home) == [("ok", "nothing is in doubt")]
+    assert await asyncio.to_thread(told, home) == [("ok", "no failed or uncertain messages")]
     drafts = [queued_event(token, OutgoingNotification(room=ROOM, text="x")) for token in ("a", "b", "c")]
     ends = (
         DeliveryFailed(token="a", error="They said no."),
@@ -33,7 +33,7 @@ async def test_d21_a_delivery_in_doubt_is_shown_as_such(tmp_path: Path) -> None:
     )
     await house.store.append([*drafts, *(NewEvent(room_stream(ROOM), end) for end in ends)])
     assert await asyncio.to_thread(told, home) == [
-        ("bad", "a message to matrix !kitchen was not taken: They said no."),
-        ("note", "shown perhaps twice after a crash or a broken line: 1"),
+        ("bad", "a message to matrix !kitchen failed: They said no."),
+        ("note", "messages possibly shown twice after a crash or a lost connection: 1"),
     ]
     await house.close()

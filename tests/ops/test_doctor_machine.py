@@ -52,7 +52,7 @@ def test_a_clock_that_is_behind(store: Store, live: Live, home: Paths, behind: i
     store.close()
     (found,) = told(doctor.clock_check(home, ManualClock(last.ts - timedelta(minutes=behind))))
     assert found.state == "bad"
-    assert found.what == f"it is {said} behind the last thing that happened here"
+    assert found.what == f"it is {said} behind the newest event"
     assert "timedatectl" in found.fix
     (found,) = told(doctor.clock_check(home, ManualClock(last.ts)))
     assert found.state == "ok"

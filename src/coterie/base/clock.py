@@ -1,4 +1,4 @@
-"""Time as something that is handed in, so that tests can hold it still."""
+"""The clock that is passed to everything that needs the time, so that tests can control it."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ class Clock(Protocol):
         ...
 
     def now_ms(self) -> int:
-        """The same as whole milliseconds since 1970; for whoever asks thousands of times a second."""
+        """The wall-clock time in milliseconds since 1970; cheaper than `now`."""
         ...
 
     def monotonic(self) -> float:
-        """Seconds that only ever grow; for measuring how long something took."""
+        """Seconds that never decrease, for measuring durations."""
         ...
 
 
@@ -33,11 +33,11 @@ class SystemClock:
 
 
 class ManualClock:
-    """A clock that stands still until it is told to move."""
+    """A clock for tests, which moves only by `advance`."""
 
     def __init__(self, start: datetime = datetime(2026, 1, 1, tzinfo=UTC)) -> None:
         if start.tzinfo is None:
-            raise ValueError("A held clock starts at an aware time: pass tzinfo.")
+            raise ValueError("The start must be an aware time: pass tzinfo.")
         self._now = start.astimezone(UTC)
         self._elapsed = 0.0
 
@@ -56,7 +56,7 @@ class ManualClock:
 
 
 def to_micros(moment: datetime) -> int:
-    """An aware time as whole microseconds since 1970: how times are stored."""
+    """An aware time in microseconds since 1970, which is how times are stored."""
     return (moment - _EPOCH) // timedelta(microseconds=1)
 
 

@@ -1,9 +1,9 @@
-"""Settings from a TOML file, the database and the environment, each with where it came from.
+"""Settings from a TOML file, the database and the environment, with the origin of each value.
 
-A room describes its settings as a `Section`; the composition root joins the sections into one model and
-loads it here. Later layers win: default < file < database < environment (`COTERIE_SERVER__PORT=9000` sets
-`port` in `[server]`). A text value `env:NAME` is replaced by that environment variable and
-`secret:NAME` by what the secrets store holds. A wrong value names its key, its line and what was expected.
+A package declares its settings as a `Section`; the composition root joins the sections into one model. Later layers
+override earlier ones: default < file < database < environment (`COTERIE_SERVER__PORT=9000` sets `port` in `[server]`).
+The value `env:NAME` is replaced by that environment variable and `secret:NAME` by an entry of the secrets store. An
+error names the key, its line and what was expected.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _PREFIX = "COTERIE_"
 
 
 class Section(BaseModel):
-    """One table of the configuration file. Unknown keys are refused, so that a typo is never silent."""
+    """One table of the configuration file. Unknown keys are errors, so that typing mistakes are noticed."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, use_attribute_docstrings=True)
 
@@ -42,7 +42,7 @@ S = TypeVar("S", bound=BaseModel)
 class LoadedSettings(Generic[S]):
     settings: S
     origins: Mapping[str, str] = field(default_factory=dict)
-    """Dotted key → where its value came from. A key that is not here has its default."""
+    """Dotted key → the source of its value. Other keys have their defaults."""
 
     def origin(self, key: str) -> str:
         return self.origins.get(key, "default")
@@ -56,7 +56,7 @@ def load_config(
     database: Mapping[str, Any] | None = None,
     secret: Callable[[str], str | None] | None = None,
 ) -> LoadedSettings[S]:
-    """Read the layers, resolve references, validate. Raises `ConfigError` with the place to look."""
+    """Read the layers, resolve references and validate. `ConfigError` names the origin of an invalid value."""
     environ = environ or {}
     values: dict[str, Any] = {}
     origins: dict[str, str] = {}
@@ -74,20 +74,20 @@ def load_config(
             key = tuple(name.removeprefix(_PREFIX).lower().split("__"))
             _put(values, key, _from_environment(raw))
             origins[_dotted(key)] = f"environment variable {name}"
-    referred: set[str] = set()
+    from_references: set[str] = set()
     for key, value in _flatten(values):
         dotted = _dotted(key)
         resolved = _resolve_all(value, _origin_of(dotted, origins), dotted, environ, secret)
         if resolved != value:
-            referred.add(dotted)
+            from_references.add(dotted)
             _put(values, key, resolved)
         if is_secret(model, key) and isinstance(resolved, str):
-            redact.register(resolved)  # before validation, so that not even a complaint can show it
+            redact.register(resolved)  # before validation, so that no error message can contain it
     try:
         settings = model.model_validate(values)
     except ValidationError as error:
         raise ConfigError(
-            " ".join(redact(_explain(model, detail, origins, referred)) for detail in error.errors()),
+            " ".join(redact(_explain(model, detail, origins, from_references)) for detail in error.errors()),
             "Correct it and start again.",
         ) from None
     _register_secrets(settings)
@@ -139,15 +139,15 @@ _PART = re.compile(r"""[\w-]+|"[^"]*"|'[^']*'""")
 
 
 def _line_numbers(text: str) -> dict[str, int]:
-    """Which line each key stands on. tomllib does not say, so this reads headers and assignments itself."""
+    """Key → line number. tomllib does not provide it, so this reads headers and assignments itself."""
     numbers: dict[str, int] = {}
     table: Key = ()
-    within: str | None = None
+    delimiter: str | None = None
     for number, line in enumerate(text.splitlines(), start=1):
-        if within is not None:  # a text of several lines may look like settings
-            within = None if within in line else within
+        if delimiter is not None:  # lines of a multi-line string may look like settings
+            delimiter = None if delimiter in line else delimiter
             continue
-        within = next((mark for mark in ('"""', "'''") if line.count(mark) % 2), None)
+        delimiter = next((mark for mark in ('"""', "'''") if line.count(mark) % 2), None)
         if header := _HEADER.match(line):
             table = _parts(header[1])
             numbers.setdefault(_dotted(table), number)
@@ -199,7 +199,7 @@ def resolve_reference(
     environ: Mapping[str, str],
     secret: Callable[[str], str | None] | None,
 ) -> str:
-    """What `env:NAME` or `secret:NAME` stands for; anything else stands for itself."""
+    """Resolve `env:NAME` or `secret:NAME`; return any other value unchanged."""
     kind, _, name = value.partition(":")
     if kind == "env" and name.isidentifier():
         if name not in environ:
@@ -212,7 +212,7 @@ def resolve_reference(
         found = secret(name) if secret else None
         if found is None:
             raise ConfigError(
-                f"{key} ({origin}) refers to the secret {name}, which the secrets store does not hold.",
+                f"{key} ({origin}) refers to the secret {name}, which is not in the secrets store.",
                 f"Store it with: coterie secrets set {name}",
             )
         redact.register(found)
@@ -221,7 +221,7 @@ def resolve_reference(
 
 
 def _origin_of(key: str, origins: Mapping[str, str]) -> str:
-    """Where a key, the table or list it stands in, or something within it was set."""
+    """The origin of a key, of the table or list around it, or of something inside it."""
     outer = key
     while outer:
         if outer in origins:
@@ -231,7 +231,7 @@ def _origin_of(key: str, origins: Mapping[str, str]) -> str:
 
 
 def _explain(
-    model: type[BaseModel], detail: ErrorDetails, origins: Mapping[str, str], referred: Collection[str]
+    model: type[BaseModel], detail: ErrorDetails, origins: Mapping[str, str], from_references: Collection[str]
 ) -> str:
     key = _dotted(detail["loc"])
     origin = _origin_of(key, origins)
@@ -243,13 +243,13 @@ def _explain(
         return f"{key}{place} is not a setting; {hint}"
     if detail["type"] == "missing":
         return f"{key} is missing."
-    told = detail["msg"].removeprefix("Value error, ").replace("Input should be ", "should be ", 1)
-    if not told.startswith("should be "):
-        told = f"is not right: {told}"
-    # What a reference led to may be a secret, and a whole table may hold one.
+    problem = detail["msg"].removeprefix("Value error, ").replace("Input should be ", "should be ", 1)
+    if not problem.startswith("should be "):
+        problem = f"is not valid: {problem}"
+    # The value of a reference may be a secret, and a whole table may contain one.
     scalar = isinstance(detail["input"], str | int | float)
-    shown = scalar and key not in referred and not is_secret(model, detail["loc"])
-    return f"{key}{place} {told}" + (f", not {detail['input']!r}." if shown else ".")
+    shown = scalar and key not in from_references and not is_secret(model, detail["loc"])
+    return f"{key}{place} {problem}" + (f", not {detail['input']!r}." if shown else ".")
 
 
 def _fields_at(model: type[BaseModel], loc: tuple[str | int, ...]) -> list[str]:
@@ -258,24 +258,24 @@ def _fields_at(model: type[BaseModel], loc: tuple[str | int, ...]) -> list[str]:
 
 
 def is_secret(model: type[BaseModel], loc: tuple[str | int, ...]) -> bool:
-    """Whether what stands at this place of the settings must never be shown."""
+    """Whether the setting at this location is a secret."""
     return _annotation_at(model, loc) is SecretStr
 
 
 def _annotation_at(model: type[BaseModel], loc: tuple[str | int, ...]) -> Any:
-    here: Any = model
+    found: Any = model
     for name in loc:
-        if isinstance(here, type) and issubclass(here, BaseModel):
-            info = here.model_fields.get(str(name))
-            here = info.annotation if info else None
-        else:  # a dict or a list of sections: its last argument is what it holds
-            here = next(iter(reversed(get_args(here))), None)
-        here = _without_none(here)
-    return here
+        if isinstance(found, type) and issubclass(found, BaseModel):
+            info = found.model_fields.get(str(name))
+            found = info.annotation if info else None
+        else:  # a dict or a list of sections: its last type argument
+            found = next(iter(reversed(get_args(found))), None)
+        found = _without_none(found)
+    return found
 
 
 def _without_none(annotation: Any) -> Any:
-    """What an optional setting is when it is set."""
+    """The type of an optional setting without None."""
     choices = [choice for choice in get_args(annotation) if choice is not NoneType]
     return choices[0] if NoneType in get_args(annotation) and len(choices) == 1 else annotation
 
@@ -294,29 +294,29 @@ def _register_secrets(settings: BaseModel) -> None:
             values.extend(value)
 
 
-# Changes the configuration file the way a careful person would: comments and order stay, and a bad edit is undone.
-
-
 def edit_config(file: Path, changes: Mapping[tuple[str, ...], Any], check: Callable[[], object]) -> None:
-    """Set each key (table, …, name), or with None take it out. If `check` then raises, the file is as it was."""
+    """Set each key (table, …, name), or remove it with None; comments and order are kept.
+
+    If `check` then raises, the file is restored.
+    """
     import tomlkit
     from tomlkit.items import Table
 
     before = file.read_text(encoding="utf-8")
     document = tomlkit.parse(before)
     for (*tables, name), value in changes.items():
-        here: Any = document
-        for place, table in enumerate(tables):
-            if table not in here:
+        target: Any = document
+        for depth, table in enumerate(tables):
+            if table not in target:
                 # Tables that only hold other tables need no header of their own.
-                here[table] = tomlkit.table(is_super_table=place < len(tables) - 1)
-            here = here[table]
+                target[table] = tomlkit.table(is_super_table=depth < len(tables) - 1)
+            target = target[table]
         if value is None:
-            here.pop(name, None)
-        elif isinstance(here, Table) or here is document:
-            here[name] = value
+            target.pop(name, None)
+        elif isinstance(target, Table) or target is document:
+            target[name] = value
         else:
-            here.update({name: value})
+            target.update({name: value})
     file.write_text(tomlkit.dumps(document), encoding="utf-8")
     try:
         check()
@@ -325,14 +325,12 @@ def edit_config(file: Path, changes: Mapping[tuple[str, ...], Any], check: Calla
         raise
 
 
-# The configuration file a newcomer finds: every setting with its default and what it is for, commented out.
-
-
 def example_config(model: type[BaseModel]) -> str:
+    """A configuration file with every setting, its default and its description, commented out."""
     lines = [
-        "# Settings of Coterie. Everything here is optional; what is commented out shows the default.",
+        "# Settings of Coterie. Everything is optional; commented lines show the defaults.",
         '# A value can be "env:NAME" (an environment variable) or "secret:NAME" (`coterie secrets set NAME`).',
-        "# An environment variable wins over this file: COTERIE_SERVER__PORT=9000 sets `port` in [server].",
+        "# An environment variable overrides this file: COTERIE_SERVER__PORT=9000 sets `port` in [server].",
     ]
     for name, info in model.model_fields.items():
         lines += _section(name, info)
@@ -340,11 +338,11 @@ def example_config(model: type[BaseModel]) -> str:
 
 
 def _section(name: str, info: FieldInfo) -> list[str]:
-    """A table with its settings, then the tables inside it: TOML wants them in this order."""
+    """A table with its settings, then its sub-tables, in the order that TOML requires."""
     section = info.annotation
     if not (isinstance(section, type) and issubclass(section, BaseModel)):
         return []
-    lines = ["", *_told(info.description or inspect.getdoc(section) or ""), f"# [{name}]"]
+    lines = ["", *_comment(info.description or inspect.getdoc(section) or ""), f"# [{name}]"]
     for key, inner in section.model_fields.items():
         lines += _setting(key, inner)
     for key, inner in section.model_fields.items():
@@ -356,11 +354,11 @@ def _setting(name: str, info: FieldInfo) -> list[str]:
     default: Any = info.get_default(call_default_factory=True)
     if isinstance(default, BaseModel | dict):
         return []
-    if default is None:  # TOML has no word for nothing: a line that stays a comment when the rest is uncommented
-        return [*_told(info.description or ""), f'# # {name} = "…"']
+    if default is None:  # TOML has no null: a line that stays a comment when the rest is uncommented
+        return [*_comment(info.description or ""), f'# # {name} = "…"']
     shown = '""' if isinstance(default, SecretStr) else json.dumps(default, ensure_ascii=False, default=str)
-    return [*_told(info.description or ""), f"# {name} = {shown}"]
+    return [*_comment(info.description or ""), f"# {name} = {shown}"]
 
 
-def _told(text: str) -> list[str]:
+def _comment(text: str) -> list[str]:
     return [f"# {line}" for line in inspect.cleandoc(text).splitlines()]

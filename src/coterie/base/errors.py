@@ -1,27 +1,27 @@
-"""The whole error tree. Every error says what happened and what the person can do next.
+"""The base of the error tree. Every error says what happened and what the person can do next.
 
     CoterieError
     ├── ConfigError              a setting is wrong, missing or misspelt
-    ├── MissingExtra             an optional part is not installed
+    ├── MissingExtra             an optional dependency is not installed
     ├── InUse                    another process holds the data folder
-    ├── StorageError             the disk or the file would not take it
+    ├── StorageError             the disk or the file refused a read or write
     │   ├── ReadOnly             the data folder cannot be written
-    │   ├── DiskFull             no room left; nothing was changed
+    │   ├── DiskFull             no space left; nothing was changed
     │   ├── Corrupt              the database file is damaged
     │   ├── SchemaTooNew         the database was written by a newer Coterie
-    │   └── BackupError          a backup could not be taken or is not sound
+    │   └── BackupError          a backup could not be taken or is damaged
     ├── LogError                 the log refused an append or a read
-    │   ├── Conflict             somebody else wrote to the stream first
-    │   ├── UnknownEvent         an event of a kind or version this Coterie does not know
-    │   ├── BadEvent             a payload that does not fit its kind
-    │   └── BadPoint             a rewind, fork or redo to a place that does not exist
-    ├── SecretsError             the secrets store cannot do this
-    │   └── WrongPassphrase      the passphrase does not open it
+    │   ├── Conflict             the stream has events that the caller did not know
+    │   ├── UnknownEvent         an event of an unknown kind or version
+    │   ├── BadEvent             a payload that is not valid for its kind
+    │   └── BadPoint             a rewind, fork or redo to a position that does not exist
+    ├── SecretsError             the secrets store refused an operation
+    │   └── WrongPassphrase      the passphrase does not decrypt it
     ├── JobError                 a job cannot be handled as asked
-    │   └── LeaseLost            somebody else took the job over; its result was not recorded
-    └── SlowConsumer             a listener fell behind; resume from the log
+    │   └── LeaseLost            another worker has the job now; the result was not recorded
+    └── SlowConsumer             a subscriber fell behind; resume from the log
 
-Rooms add their own leaves by subclassing these, in one `errors.py` per room.
+Other packages subclass these, in their `errors.py`.
 """
 
 from __future__ import annotations
@@ -30,12 +30,12 @@ from typing import ClassVar
 
 
 class CoterieError(Exception):
-    """Something a person can act on: `what` happened, and the `fix` that comes next."""
+    """An error that a person can act on: `what` happened, and the `fix` to apply."""
 
     exit_code: ClassVar[int] = 1
-    """What a command exits with."""
+    """The exit code of a command."""
     http_status: ClassVar[int] = 400
-    """What an HTTP request is answered with."""
+    """The status of an HTTP response."""
 
     def __init__(self, what: str, fix: str) -> None:
         super().__init__(what, fix)
@@ -55,7 +55,7 @@ class MissingExtra(CoterieError):
 
     def __init__(self, extra: str, needed_for: str) -> None:
         super().__init__(
-            f"{needed_for} needs a part that is not installed.",
+            f"{needed_for} needs a package that is not installed.",
             f'Install it with: pip install "coterie[{extra}]"',
         )
 
@@ -65,7 +65,7 @@ class InUse(CoterieError):
 
 
 class StorageError(CoterieError):
-    http_status = 503  # not the fault of whoever asked
+    http_status = 503
     exit_code = 5
 
 

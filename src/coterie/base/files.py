@@ -10,10 +10,10 @@ from pathlib import Path
 
 
 def write_atomic(path: Path, data: bytes, *, mode: int | None = None, durable: bool = True) -> None:
-    """Replace a file's content: a reader, and the next start after a crash, sees all of it or what was there before.
+    """Replace a file's content atomically: readers see all of the new content or the old one, also after a crash.
 
-    `mode` is what the file's permissions become; by default it keeps those it has, or gets 0o644. `durable` waits until
-    the bytes are on the disk.
+    `mode` sets the permissions; by default an existing file keeps its own, and a new one gets 0o644. `durable` waits
+    until the bytes are on the disk.
     """
     if mode is None:
         mode = path.stat().st_mode & 0o777 if path.exists() else 0o644
@@ -33,6 +33,6 @@ def write_atomic(path: Path, data: bytes, *, mode: int | None = None, durable: b
 
 
 def write_private_json(path: Path, data: Mapping[str, str]) -> None:
-    """Write a JSON file atomically that only its owner can read, in a folder made for it if there is none."""
+    """Write a JSON file atomically that only its owner can read; create its folder if necessary."""
     path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
     write_atomic(path, json.dumps(data).encode(), mode=0o600)

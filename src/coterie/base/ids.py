@@ -1,8 +1,7 @@
-"""Identifiers that sort by the moment they were made.
+"""Identifiers that sort by creation time, in the ULID layout.
 
-Forty-eight bits of milliseconds and eighty of randomness, as 26 characters of Crockford's base 32
-(the ULID layout). Within one millisecond the random part counts upward, so ids made by one process
-never sort out of order.
+48 bits of milliseconds and 80 of randomness, as 26 characters of Crockford's base 32. Within one millisecond the
+random part is incremented, so the ids of one process are always in order.
 """
 
 from __future__ import annotations
@@ -21,7 +20,7 @@ _last = 0
 
 
 def new_id(now_ms: int | None = None) -> str:
-    """A fresh identifier, greater than every one this process made before it."""
+    """A new identifier, greater than all that this process created before."""
     global _last
     ms = time.time_ns() // 1_000_000 if now_ms is None else now_ms
     with _lock:
@@ -33,7 +32,7 @@ def new_id(now_ms: int | None = None) -> str:
 
 
 def id_time_ms(identifier: str) -> int:
-    """The millisecond at which an identifier was made."""
+    """The creation time of an identifier in milliseconds since 1970."""
     value = 0
     for letter in identifier:
         value = value << 5 | _ALPHABET.index(letter)

@@ -1,4 +1,4 @@
-"""Structured logs: readable on a terminal, JSON elsewhere, with secrets masked in every field."""
+"""Structured logs: text on a terminal, JSON elsewhere, with secrets redacted in every field."""
 
 from __future__ import annotations
 
@@ -12,21 +12,21 @@ import structlog
 from coterie.base.config import Section
 from coterie.base.redaction import redact
 
-_TALKATIVE = ("httpx", "httpx2")
-"""They tell of every request, with its whole address: several a minute for each surface that listens."""
+_VERBOSE_LIBRARIES = ("httpx", "httpx2")
+"""They log every request with its URL: several a minute for each surface that polls."""
 
 
 class LogSettings(Section):
     """What is written to the terminal while the server runs."""
 
     level: Literal["debug", "info", "warning", "error"] = "info"
-    """How much is told."""
+    """The least severe level that is logged."""
     format: Literal["auto", "text", "json"] = "auto"
     """`auto` is text on a terminal and JSON elsewhere."""
 
 
 def setup_logging(settings: LogSettings | None = None, *, stream: TextIO | None = None) -> None:
-    """Send our logs and those of libraries to one place, secrets masked."""
+    """Send our logs and those of libraries to one stream, with secrets redacted."""
     settings = settings or LogSettings()
     target = stream or sys.stderr
     as_json = not target.isatty() if settings.format == "auto" else settings.format == "json"
@@ -36,7 +36,7 @@ def setup_logging(settings: LogSettings | None = None, *, stream: TextIO | None 
         structlog.processors.add_log_level,
         structlog.processors.TimeStamper(fmt="iso", utc=True),
         structlog.processors.format_exc_info,
-        _mask_fields,
+        _redact_fields,
     ]
     renderer: structlog.typing.Processor = (
         structlog.processors.JSONRenderer() if as_json else structlog.dev.ConsoleRenderer(colors=target.isatty())
@@ -57,7 +57,7 @@ def setup_logging(settings: LogSettings | None = None, *, stream: TextIO | None 
     root = logging.getLogger()
     root.handlers[:] = [handler]
     root.setLevel(settings.level.upper())
-    for library in _TALKATIVE:
+    for library in _VERBOSE_LIBRARIES:
         logging.getLogger(library).setLevel("DEBUG" if settings.level == "debug" else "WARNING")
 
 
@@ -66,20 +66,20 @@ def get_logger(name: str) -> structlog.stdlib.BoundLogger:
     return logger
 
 
-def _mask_fields(_logger: Any, _method: str, fields: MutableMapping[str, Any]) -> MutableMapping[str, Any]:
+def _redact_fields(_logger: Any, _method: str, fields: MutableMapping[str, Any]) -> MutableMapping[str, Any]:
     for key, value in fields.items():
         if not key.startswith("_"):
-            fields[key] = _masked(value)
+            fields[key] = _redacted(value)
     return fields
 
 
-def _masked(value: Any) -> Any:
+def _redacted(value: Any) -> Any:
     if isinstance(value, str):
         return redact(value)
     if isinstance(value, bool | int | float | None):
         return value
     if isinstance(value, dict):
-        return {redact(str(key)): _masked(item) for key, item in value.items()}
+        return {redact(str(key)): _redacted(item) for key, item in value.items()}
     if isinstance(value, list | tuple | set | frozenset):
-        return [_masked(item) for item in value]
+        return [_redacted(item) for item in value]
     return redact(str(value))

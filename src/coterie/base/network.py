@@ -1,4 +1,4 @@
-"""Network addresses that mean this machine."""
+"""Checks of network addresses."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from urllib.parse import urlsplit
 
 
 def is_loopback(host: str) -> bool:
-    """Whether a host is `localhost` or a loopback address, without looking anything up."""
+    """Whether a host is `localhost` or a loopback address. No name is resolved."""
     try:
         return host == "localhost" or ipaddress.ip_address(host).is_loopback
     except ValueError:
@@ -15,7 +15,7 @@ def is_loopback(host: str) -> bool:
 
 
 def is_loopback_url(url: str) -> bool:
-    """Whether the host of a URL is a loopback one. A URL without a readable host is not."""
+    """Whether the host of a URL is a loopback one; False if the URL has no valid host."""
     try:
         return is_loopback(urlsplit(url).hostname or "")
     except ValueError:

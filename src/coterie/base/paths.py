@@ -1,4 +1,4 @@
-"""Where things are kept: one folder, `COTERIE_HOME`, with everything a person would back up."""
+"""The paths of the data folder, `COTERIE_HOME`, which holds everything that belongs in a backup."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ class Paths:
         return self.root / "workspaces" / character
 
     def prepare(self) -> None:
-        """Make the folders, or say why they cannot be made. They are for the owner's eyes only."""
+        """Create the folders, readable by the owner only. `ReadOnly` if that fails."""
         for folder in (
             self.root,
             self.database.parent,
@@ -64,7 +64,7 @@ class Paths:
                 folder.mkdir(parents=True, exist_ok=True, mode=0o700)
             except OSError as error:
                 raise ReadOnly(
-                    f"The folder {folder} cannot be made ({error.strerror}).",
+                    f"The folder {folder} cannot be created ({error.strerror}).",
                     "Give yourself write access to it, or choose another place with COTERIE_HOME.",
                 ) from error
         for folder in {self.root, self.database.parent}:

@@ -1,7 +1,7 @@
-"""Keeps secrets out of what is written down.
+"""Redaction of secrets in logs, errors, recordings and outgoing text.
 
-A `Mask` knows the secrets that were registered (in plain, base64, hex, URL and quoted forms) and the shapes
-that well-known credentials have. Logs, errors, recordings and whatever leaves the house pass through it.
+A `Redactor` replaces registered secrets (plain, base64, hex, URL-encoded and quoted) and text that has the format of
+well-known credentials.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import threading
 REDACTED = "[secret]"
 _SHORTEST_SECRET = 6
 
-_SHAPES = re.compile(
+_CREDENTIALS = re.compile(
     r"""
       -----BEGIN[ A-Z]*PRIVATE\ KEY-----.*?(?:-----END[ A-Z]*PRIVATE\ KEY-----|\Z)
     | \bsk-[A-Za-z0-9_-]{16,}
@@ -33,7 +33,7 @@ _HINTS = (
     *("PRIVATE KEY", "sk-", "AIza", "xox", "AKIA", "Bearer "),
     *("ghp_", "gho_", "ghu_", "ghs_", "ghr_", "github_pat_"),
 )
-"""What any of the shapes must contain."""
+"""Every credential contains at least one of these."""
 
 
 class Redactor:
@@ -43,7 +43,7 @@ class Redactor:
         self._lock = threading.Lock()
 
     def register(self, secret: str) -> None:
-        """From now on `secret` is masked, however it is encoded. Very short ones are not: they are words."""
+        """Redact `secret` from now on, in every encoding. Very short ones are ignored: they could be words."""
         if len(secret) < _SHORTEST_SECRET:
             return
         with self._lock:
@@ -53,17 +53,17 @@ class Redactor:
 
     def __call__(self, text: str) -> str:
         found = [] if self._pattern is None else [match.span() for match in self._pattern.finditer(text)]
-        # Most texts hold none of these, and looking for a few words is far quicker than trying every shape.
+        # Most texts contain no hint, and searching for hints is much faster than matching every pattern.
         if any(hint in text for hint in _HINTS):
-            found += [match.span() for match in _SHAPES.finditer(text)]
-        return _without(text, found) if found else text
+            found += [match.span() for match in _CREDENTIALS.finditer(text)]
+        return _replace_spans(text, found) if found else text
 
     def contains_secret(self, text: str) -> bool:
         return self(text) != text
 
 
-def _without(text: str, spans: list[tuple[int, int]]) -> str:
-    """Both were looked for in the text as it was: a secret inside a longer key must not show the rest of the key."""
+def _replace_spans(text: str, spans: list[tuple[int, int]]) -> str:
+    """Replace spans, which may overlap: a secret inside a longer key must not reveal the rest of the key."""
     kept: list[str] = []
     done = 0
     for start, end in sorted(spans):
@@ -74,13 +74,13 @@ def _without(text: str, spans: list[tuple[int, int]]) -> str:
 
 
 def _literal_forms(secret: str) -> set[str]:
-    """The secret itself, as a JSON string, as HTML, as Python shows it, and in base64."""
+    """The secret itself, as a JSON string, in HTML, as a Python literal, and in base64."""
     forms = {secret, html.escape(secret), repr(secret)[1:-1]}
     forms |= {json.dumps(secret, ensure_ascii=ascii_only)[1:-1] for ascii_only in (True, False)}
     raw = secret.encode()
     for encode in (base64.b64encode, base64.urlsafe_b64encode):
-        # Inside a longer text a secret can start at any of three offsets within a base64 group; only
-        # the characters that no neighbour can influence are looked for.
+        # Inside a longer text a secret can start at any of three offsets within a base64 group. Only the characters
+        # that do not depend on the neighbouring bytes are searched for.
         for offset in range(3):
             encoded = encode(b"\0" * offset + raw).decode().rstrip("=")
             start = (offset * 8 + 5) // 6
@@ -92,7 +92,7 @@ def _literal_forms(secret: str) -> set[str]:
 
 
 def _loose_forms(secret: str) -> set[str]:
-    """Patterns for encodings that leave a choice: which characters a URL escapes, and the case of hex digits."""
+    """Patterns for encodings with variants: which characters a URL escapes, and the case of hex digits."""
     escaped = ["".join(f"%{byte:02X}" for byte in character.encode()) for character in secret]
     in_url = [
         character if character.isascii() and character.isalnum() else _either(character, code)
@@ -107,4 +107,4 @@ def _either(character: str, code: str) -> str:
 
 
 redact = Redactor()
-"""The process-wide mask: configuration and the secrets store register here, logs read from here."""
+"""The redactor of this process: configuration and the secrets store register secrets, logs use it."""

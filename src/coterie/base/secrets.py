@@ -1,9 +1,8 @@
-"""The secrets store: API keys and tokens in one file, each encrypted on its own (D19).
+"""The secrets store: API keys and tokens in one file, each encrypted separately.
 
-AES-256-GCM with a fresh nonce per write; the key comes from a passphrase (Argon2id, 64 MB) or from the operating
-system's keyring. A secret's name, kind and grants are authenticated with it, so entries cannot be swapped or a
-grant widened in the file. System secrets never reach a tool; a tool's secret reaches only the tools it was granted
-to.
+AES-256-GCM with a new nonce per write; the key comes from a passphrase (Argon2id, 64 MB) or from the operating
+system's keyring. The name, kind and grants of a secret are authenticated data, so entries cannot be swapped or given
+further grants in the file. System secrets are never given to tools; a tool's secret only to the tools it is granted to.
 """
 
 from __future__ import annotations
@@ -34,7 +33,7 @@ Kind = Literal["system", "tool"]
 
 @dataclass(frozen=True)
 class SecretInfo:
-    """What can be known about a secret without its key."""
+    """The public data of a secret, readable without the key."""
 
     name: str
     kind: Kind
@@ -43,7 +42,7 @@ class SecretInfo:
 
 class SecretsStore:
     def __init__(self, path: Path, passphrase: Callable[[], str | None]) -> None:
-        """`passphrase` is asked for at most once, when the first secret is read or written."""
+        """`passphrase` is called at most once, when the first secret is read or written."""
         self._path = path
         self._ask = passphrase
         self._key: bytes | None = None
@@ -56,21 +55,21 @@ class SecretsStore:
         return [_info(name, entry) for name, entry in sorted(self._read()["entries"].items())]
 
     def get(self, name: str) -> str | None:
-        """A system secret, for the settings. A tool's secret is not given out here."""
+        """The value of a system secret; None for a tool's secret."""
         entry = self._read()["entries"].get(name)
-        return self._open(name, entry) if entry is not None and entry["kind"] == "system" else None
+        return self._reveal(name, entry) if entry is not None and entry["kind"] == "system" else None
 
     def for_tool(self, tool: str) -> dict[str, str]:
-        """The secrets granted to one tool, and no others."""
+        """The secrets granted to a tool."""
         entries = self._read()["entries"].items()
         return {
-            name: self._open(name, entry)
+            name: self._reveal(name, entry)
             for name, entry in entries
             if entry["kind"] == "tool" and tool in entry["grants"]
         }
 
     def set(self, name: str, value: str, *, grants: tuple[str, ...] = (), keyring: bool = False) -> None:
-        """Store a secret; with `grants` it is a tool's. `keyring` matters only for the very first one."""
+        """Store a secret; with `grants` it is a tool's. `keyring` applies to the first one only."""
         if not _NAME.fullmatch(name):
             raise SecretsError(
                 f"{name!r} cannot be the name of a secret.", "Use letters, digits, dots, dashes and underscores."
@@ -78,45 +77,47 @@ class SecretsStore:
         if not value:
             raise SecretsError("An empty secret was given.", "Give it a value, or remove it: coterie secrets rm")
         redact.register(value)
-        with self._changing(keyring) as data:
+        with self._modify(keyring) as data:
             info = SecretInfo(name, "tool" if grants else "system", tuple(sorted(grants)))
             data["entries"][name] = {
                 "kind": info.kind,
                 "grants": list(info.grants),
-                **self._seal(value, info),
+                **self._encrypt(value, info),
             }
 
     def remove(self, name: str) -> None:
-        with self._changing() as data:
+        with self._modify() as data:
             if data["entries"].pop(name, None) is None:
                 raise SecretsError(f"There is no secret called {name}.", "See them with: coterie secrets list")
 
-    def _open(self, name: str, entry: Mapping[str, Any]) -> str:
+    def _reveal(self, name: str, entry: Mapping[str, Any]) -> str:
         value = self._decrypt(entry, _info(name, entry))
         redact.register(value)
         return value
 
-    def _seal(self, value: str, info: SecretInfo) -> dict[str, str]:
+    def _encrypt(self, value: str, info: SecretInfo) -> dict[str, str]:
         from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 
         nonce = secrets.token_bytes(_NONCE_BYTES)
-        sealed = AESGCM(self._unlocked()).encrypt(nonce, value.encode(), _bound(info))
+        sealed = AESGCM(self._get_key()).encrypt(nonce, value.encode(), _authenticated_data(info))
         return {"nonce": _text(nonce), "sealed": _text(sealed)}
 
     def _decrypt(self, entry: Mapping[str, Any], info: SecretInfo) -> str:
         from cryptography.exceptions import InvalidTag
         from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 
-        key = self._unlocked()
+        key = self._get_key()
         try:
-            return AESGCM(key).decrypt(_bytes(entry["nonce"]), _bytes(entry["sealed"]), _bound(info)).decode()
+            return (
+                AESGCM(key).decrypt(_bytes(entry["nonce"]), _bytes(entry["sealed"]), _authenticated_data(info)).decode()
+            )
         except InvalidTag:
             raise SecretsError(
                 f"The secret {info.name} was changed outside of Coterie, or the file is damaged.",
                 f"Store it again: coterie secrets set {info.name}",
             ) from None
 
-    def _unlocked(self) -> bytes:
+    def _get_key(self) -> bytes:
         if self._key is None:
             data = self._read()
             self._key = self._derive(data["key"])
@@ -130,18 +131,18 @@ class SecretsStore:
             self._key = None
             raise WrongPassphrase(
                 "The passphrase does not open the secrets store.",
-                "Try again. If it is lost, delete the file and store the secrets anew.",
+                "Try again. If it is lost, delete the file and store the secrets again.",
             ) from None
 
     def _derive(self, source: Mapping[str, Any]) -> bytes:
         if source["from"] == "keyring":
-            held = _keyring().get_password(_KEYRING_SERVICE, source["id"])
-            if held is None:
+            stored = _keyring().get_password(_KEYRING_SERVICE, source["id"])
+            if stored is None:
                 raise SecretsError(
                     "The key to the secrets store is not in this machine's keyring.",
-                    "Open the keyring, or delete the store and set the secrets anew.",
+                    "Open the keyring, or delete the store and set the secrets again.",
                 )
-            return _bytes(held)
+            return _bytes(stored)
         from argon2.low_level import Type, hash_secret_raw
 
         return hash_secret_raw(
@@ -178,22 +179,22 @@ class SecretsStore:
         return data
 
     @contextmanager
-    def _changing(self, keyring: bool = False) -> Iterator[dict[str, Any]]:
-        """Read, change, replace: under a lock, and so that a crash leaves the old file or the new one, whole."""
+    def _modify(self, keyring: bool = False) -> Iterator[dict[str, Any]]:
+        """Read the file, let the caller change it, and replace it atomically, under a lock."""
         self._path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
         with _locked(self._path.with_suffix(".lock")):
             data = self._read()
             if "key" not in data:
                 data["key"] = _new_key_source(keyring)
                 self._key = self._derive(data["key"])
-                data[_CHECK] = self._seal("coterie", SecretInfo(_CHECK, "system", ()))
-            self._unlocked()
+                data[_CHECK] = self._encrypt("coterie", SecretInfo(_CHECK, "system", ()))
+            self._get_key()
             yield data
             write_atomic(self._path, json.dumps(data, indent=1).encode(), mode=0o600)
 
 
 def passphrase_from_env(environ: Mapping[str, str]) -> str | None:
-    """The passphrase as servers give it: a variable, or the file that a variable names."""
+    """The passphrase from a variable, or from the file that a variable names."""
     if given := environ.get("COTERIE_PASSPHRASE"):
         return given
     if file := environ.get("COTERIE_PASSPHRASE_FILE"):
@@ -232,8 +233,8 @@ def _info(name: str, entry: Mapping[str, Any]) -> SecretInfo:
     return SecretInfo(name, entry["kind"], tuple(entry["grants"]))
 
 
-def _bound(info: SecretInfo) -> bytes:
-    """What the seal also covers: changing any of it in the file breaks the seal."""
+def _authenticated_data(info: SecretInfo) -> bytes:
+    """The authenticated data of a secret: decryption fails if any of it was changed in the file."""
     return json.dumps([info.name, info.kind, list(info.grants)]).encode()
 
 

@@ -1,7 +1,7 @@
-"""Telling every listener, at once, what just became durable.
+"""Publish and subscribe: the protocol, and the bus inside one process.
 
-The port is small so that a broker can take its place. Subjects are words joined by dots; in a pattern `*` stands for
-one word and a final `>` for one or more. The bus carries news, not truth: whoever falls behind reads the log.
+Subjects are words joined by dots; in a pattern `*` matches one word and a final `>` one or more. Delivery is not
+guaranteed: a subscriber that falls behind reads the log.
 """
 
 from __future__ import annotations
@@ -18,24 +18,24 @@ from coterie.base.errors import SlowConsumer
 
 
 class BusMessage(NamedTuple):
-    """A named tuple because a busy room makes thousands a second."""
+    """A named tuple because a busy crowd room publishes thousands a second."""
 
     subject: str
     body: Any
 
 
 class WhenSlow(enum.Enum):
-    """What happens to a listener whose queue is full. Nobody else ever waits for it."""
+    """What happens to a subscriber whose queue is full. Publishers and other subscribers never wait for it."""
 
     DROP_OLDEST = "drop oldest"
     DROP_NEWEST = "drop newest"
     DISCONNECT = "disconnect"
-    """Its iteration ends with `SlowConsumer`; it resumes from the log where it left off."""
+    """Its iteration ends with `SlowConsumer`; it can resume from the log."""
 
 
 class Bus(Protocol):
     def publish(self, messages: Iterable[BusMessage]) -> None:
-        """Hand messages to every matching listener. Returns at once; may be called from any thread."""
+        """Queue messages for every matching subscriber. Returns at once; may be called from any thread."""
         ...
 
     def subscribe(
@@ -64,45 +64,44 @@ def check_pattern(pattern: str) -> None:
 
 
 def subject_token(text: str) -> str:
-    """Text made safe as words of a subject: `room:01H…` becomes `room.01H…`, wildcards and blanks become `_`."""
+    """Text as words of a subject: `room:01H…` becomes `room.01H…`, wildcards and blanks become `_`."""
     return "".join("." if c == ":" else "_" if c in "*> \t\n" else c for c in text)
 
 
-# The bus inside one process: bounded queues, one per listener, woken through its own event loop.
-
-
 class LocalBus:
+    """The bus inside one process: a bounded queue per subscriber, which is woken through its own event loop."""
+
     def __init__(self) -> None:
-        self._listeners: tuple[_Listener, ...] = ()
+        self._subscriptions: tuple[_Subscription, ...] = ()
         self._lock = threading.Lock()
 
     def publish(self, messages: Iterable[BusMessage]) -> None:
-        listeners = self._listeners
-        if not listeners:
+        subscriptions = self._subscriptions
+        if not subscriptions:
             return
         batch = list(messages)
-        for listener in listeners:
-            wanted = [message for message in batch if matches(listener.pattern, message.subject)]
+        for subscription in subscriptions:
+            wanted = [message for message in batch if matches(subscription.pattern, message.subject)]
             if wanted:
-                listener.offer(wanted)
+                subscription.offer(wanted)
 
     @asynccontextmanager
     async def subscribe(
         self, pattern: str, *, limit: int = 1_000, when_slow: WhenSlow = WhenSlow.DISCONNECT
     ) -> AsyncIterator[AsyncIterator[BusMessage]]:
         check_pattern(pattern)
-        listener = _Listener(pattern, limit, when_slow, asyncio.get_running_loop())
+        subscription = _Subscription(pattern, limit, when_slow, asyncio.get_running_loop())
         with self._lock:
-            self._listeners = (*self._listeners, listener)
+            self._subscriptions = (*self._subscriptions, subscription)
         try:
-            yield listener
+            yield subscription
         finally:
             with self._lock:
-                self._listeners = tuple(other for other in self._listeners if other is not listener)
+                self._subscriptions = tuple(other for other in self._subscriptions if other is not subscription)
 
 
-class _Listener:
-    """Publishers put, from any thread; one task takes. The lock is held for moments only."""
+class _Subscription:
+    """A subscriber's queue: publishers add from any thread, one task takes."""
 
     def __init__(self, pattern: str, limit: int, when_slow: WhenSlow, loop: asyncio.AbstractEventLoop) -> None:
         self.pattern = pattern
@@ -110,32 +109,32 @@ class _Listener:
         self._when_slow = when_slow
         self._loop = loop
         self._thread = threading.get_ident()
-        """Where its loop runs: whoever publishes there need not wake it from outside, which costs a system call."""
-        self._waiting: deque[BusMessage] = deque()
+        """The thread of its loop: publishing from there needs no thread-safe wake-up, which costs a system call."""
+        self._queue: deque[BusMessage] = deque()
         self._lock = threading.Lock()
-        self._news = asyncio.Event()
-        self._lost = False
+        self._wakeup = asyncio.Event()
+        self._overflowed = False
 
     def offer(self, messages: list[BusMessage]) -> None:
         with self._lock:
             for message in messages:
-                if len(self._waiting) >= self._limit and not self._make_room():
+                if len(self._queue) >= self._limit and not self._make_room():
                     break
-                self._waiting.append(message)
+                self._queue.append(message)
         if threading.get_ident() == self._thread:
-            self._news.set()
+            self._wakeup.set()
             return
         try:
-            self._loop.call_soon_threadsafe(self._news.set)
+            self._loop.call_soon_threadsafe(self._wakeup.set)
         except RuntimeError:
-            return  # its loop has closed: nobody listens any more
+            return  # its loop has closed
 
     def _make_room(self) -> bool:
         if self._when_slow is WhenSlow.DROP_OLDEST:
-            self._waiting.popleft()
+            self._queue.popleft()
             return True
         if self._when_slow is WhenSlow.DISCONNECT:
-            self._lost = True
+            self._overflowed = True
         return False
 
     def __aiter__(self) -> AsyncIterator[BusMessage]:
@@ -144,12 +143,12 @@ class _Listener:
     async def __anext__(self) -> BusMessage:
         while True:
             with self._lock:
-                if self._waiting:
-                    return self._waiting.popleft()
-                if self._lost:
+                if self._queue:
+                    return self._queue.popleft()
+                if self._overflowed:
                     raise SlowConsumer(
-                        f"A listener on {self.pattern} fell more than {self._limit} messages behind.",
+                        f"A subscriber of {self.pattern} fell more than {self._limit} messages behind.",
                         "Read the log from the last event you saw, then subscribe again.",
                     )
-                self._news.clear()
-            await self._news.wait()
+                self._wakeup.clear()
+            await self._wakeup.wait()

@@ -1,7 +1,7 @@
-"""What happened, as data. A kind of event is a pydantic model; an event is one such payload in its place.
+"""Events and their payloads. A kind of event is a pydantic model; declaring it registers the kind.
 
-Declaring a payload registers its kind. Old versions of a payload are lifted by upcasters when they are
-read, so handlers only ever see the newest shape; an unknown kind or a newer version is an error that says so.
+Upcasters convert old versions of a payload when it is read, so handlers only see the newest version. An unknown kind
+or a newer version is an error.
 """
 
 from __future__ import annotations
@@ -40,17 +40,17 @@ class Payload(BaseModel):
 
 
 def upcaster(kind: str, from_version: int) -> Callable[[Upcaster], Upcaster]:
-    """Register how the fields of `from_version` become those of the next version."""
+    """Register the conversion of the fields of `from_version` to those of the next version."""
 
-    def register(lift: Upcaster) -> Upcaster:
-        _upcasters[kind, from_version] = lift
-        return lift
+    def register(convert: Upcaster) -> Upcaster:
+        _upcasters[kind, from_version] = convert
+        return convert
 
     return register
 
 
 def declared_kinds() -> dict[str, type[Payload]]:
-    """Every kind this process knows. Documentation and start-up checks read it."""
+    """Every kind that this process knows, by name."""
     return dict(sorted(_payloads.items()))
 
 
@@ -59,21 +59,21 @@ P_co = TypeVar("P_co", bound=Payload, covariant=True)
 
 
 class NewEvent(NamedTuple):
-    """An event that has not happened yet."""
+    """An event that is to be appended."""
 
     stream: str
     payload: Payload
     actor: str = "system"
     cause: int | None = None
-    """The id of the event that led to this one."""
+    """The id of the event that caused this one."""
     key: str | None = None
-    """An idempotency key: of all drafts with one key, only the first is recorded."""
+    """An idempotency key: of all events with one key, only the first is appended."""
     turn: str | None = None
-    """Events of one turn share this, so that they can be taken back together."""
+    """Events of one turn share this, so that they can be rewound together."""
 
 
 class Event(NamedTuple, Generic[P_co]):
-    """A payload in its place. A named tuple because a fold makes millions of them."""
+    """An event of the log. A named tuple because a replay creates millions of them."""
 
     id: int
     stream: str
@@ -108,17 +108,17 @@ def decode(record: EventRow) -> AnyEvent:
         if version == payload_type.version:
             payload = payload_type.model_validate_json(text)
         else:
-            payload = payload_type.model_validate(_lift(kind, version, payload_type.version, json.loads(text)))
+            payload = payload_type.model_validate(_upcast(kind, version, payload_type.version, json.loads(text)))
     except (ValidationError, ValueError) as error:
         raise BadEvent(
-            f"Event {event_id} ({kind}, version {version}) does not fit its kind: {error}.",
+            f"Event {event_id} ({kind}, version {version}) is not valid for its kind: {error}.",
             "The log or the code that reads it is damaged: run `coterie verify`, and restore a backup if it fails.",
         ) from error
     return Event(event_id, stream, seq, kind, version, payload, from_micros(ts), actor, cause, key, turn)
 
 
 def unknown_kinds(pairs: Iterable[tuple[str, int]]) -> list[tuple[str, int]]:
-    """Those of (kind, version) that this Coterie cannot read."""
+    """The pairs of kind and version that this version of Coterie cannot read."""
     return [(kind, version) for kind, version in pairs if kind not in _payloads or version > _payloads[kind].version]
 
 
@@ -130,72 +130,72 @@ def unknown_event_error(pairs: Iterable[tuple[str, int]]) -> UnknownEvent:
     )
 
 
-def _lift(kind: str, version: int, target: int, fields: dict[str, Any]) -> dict[str, Any]:
+def _upcast(kind: str, version: int, target: int, fields: dict[str, Any]) -> dict[str, Any]:
     for step in range(version, target):
-        lift = _upcasters.get((kind, step))
-        if lift is None:
+        convert = _upcasters.get((kind, step))
+        if convert is None:
             raise ValueError(f"no upcaster from version {step} of {kind}")
-        fields = lift(fields)
+        fields = convert(fields)
     return fields
 
 
-# The events that change which earlier events count. None of them deletes anything.
+# Control events change which earlier events of a stream are active. They delete nothing.
 #
-# `counted` after each of them is a pure function of the stream's own log up to it, which is why a redo is
-# just a rewind to the moment before the rewind, and why a fork can inherit any line, even an abandoned one.
+# The active events after each of them are a pure function of the log up to it. Therefore a redo is a rewind to the
+# position before the rewind, and a fork can start at any position, also at one that is no longer active.
 
 
 class Rewound(Payload, kind="rewound"):
-    """What counts is again exactly what counted when `to` was the stream's last event."""
+    """The active events are again those that were active when `to` was the stream's last event."""
 
     to: int
-    """A number in this stream; 0 is before its first event."""
+    """A sequence number of this stream; 0 is before its first event."""
     redo: bool = False
-    """True when it takes a rewind or a reset back."""
+    """True if it undoes a rewind or a reset."""
 
 
 class Superseded(Payload, kind="superseded"):
-    """These stretches of the stream stop counting, and those count again (an alternative is chosen)."""
+    """Some ranges of the stream become inactive and others active again (an alternative is chosen)."""
 
     drop: tuple[tuple[int, int], ...] = ()
-    """First and last number of each stretch that stops counting."""
+    """First and last sequence number of each range that becomes inactive."""
     restore: tuple[tuple[int, int], ...] = ()
-    """First and last number of each stretch that counts again."""
+    """First and last sequence number of each range that becomes active again."""
 
 
 class Reset(Payload, kind="reset"):
-    """Nothing before this counts any more."""
+    """Every earlier event of the stream becomes inactive."""
 
 
 class Forked(Payload, kind="forked"):
-    """The first event of a new line: it inherits what counted in `parent` at `at`, and goes on from there."""
+    """The first event of a forked stream, which inherits the events active in `parent` at `at`."""
 
     parent: str
-    """The stream it comes from."""
+    """The stream it was forked from."""
     at: int
-    """The number of the last event that both lines share."""
+    """The sequence number of the last event that both streams share."""
 
 
 class Purged(Payload, kind="purged"):
-    """The only deletion there is: these events were erased for privacy, and cannot come back."""
+    """Events were erased permanently, for privacy. This is the only kind of deletion."""
 
     stream: str
-    """Where they stood."""
+    """The stream they were erased from."""
     events: int
-    """How many there were; those that say what counts (`rewound` …) stay, without key, turn and actor."""
+    """How many; control events (`rewound` …) among them are kept without key, turn and actor."""
     first_seq: int
-    """The number of the first of them."""
+    """The sequence number of the first of them."""
     last_seq: int
-    """The number of the last of them."""
+    """The sequence number of the last of them."""
     reason: str = ""
-    """As whoever did it gave it; may be empty."""
+    """The reason that was given; may be empty."""
 
 
 CONTROL_KINDS = (Rewound.kind, Superseded.kind, Reset.kind, Forked.kind)
 
-_BRIEF = 16
+_SMALL_BATCH = 16
 
 
 def is_small(new_events: Sequence[NewEvent]) -> bool:
-    """Whether they take a moment to record: a few, and none that changes what counts."""
-    return len(new_events) <= _BRIEF and all(draft.payload.kind not in CONTROL_KINDS for draft in new_events)
+    """Whether they are quick to append: few, and no control event."""
+    return len(new_events) <= _SMALL_BATCH and all(new.payload.kind not in CONTROL_KINDS for new in new_events)

@@ -1,7 +1,7 @@
-"""Durable work: what is to be done later, leased to whoever does it, retried, never lost, never done twice in effect.
+"""The protocol of durable jobs: enqueued, leased to a worker, retried, and dead-lettered after too many failures.
 
 A job is enqueued in the transaction of the event that causes it, and completed in the transaction of the events that
-are its result. Between those two a crash costs a repetition at most, and the repetition cannot record anything twice.
+are its result. After a crash between the two the job runs again, and its result is recorded once.
 """
 
 from __future__ import annotations
@@ -16,23 +16,23 @@ from coterie.eventstore.events import AnyEvent, NewEvent, Payload
 JobState = Literal["ready", "leased", "done", "dead", "withdrawn"]
 
 READY = "job.ready"
-"""The subject under which the bus tells that there is something to do, with the kinds of it."""
+"""The bus subject that announces new jobs; the body is the set of their kinds."""
 
 
 @dataclass(frozen=True, slots=True)
 class NewJob:
     kind: str
     key: str
-    """Of all jobs with one key, only the first is kept."""
+    """An idempotency key: of all jobs with one key, only the first is kept."""
     payload: Mapping[str, Any] = field(default_factory=dict)
     delay_s: float = 0.0
     priority: int = 0
-    """Higher goes first; a person waiting beats background work."""
+    """Higher runs first; work that a person waits for is above background work."""
     max_attempts: int = 5
 
 
 MAX_LEASES_PER_ATTEMPT = 4
-"""Whoever held a job and vanished was killed, as a rule by something else: it may be begun so many times as often."""
+"""A worker that disappears was usually killed for another reason, so a job may be leased this many times as often."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,25 +52,25 @@ class Job:
 
 
 class JobDied(Payload, kind="job_died"):
-    """A job used up its attempts. It waits, visibly, for someone to look and retry it."""
+    """A job used up its attempts and waits to be retried by hand."""
 
     job: int
-    """Its number among the jobs, by which it can be retried."""
+    """The id of the job, by which it can be retried."""
     job_kind: str
-    """What was to be done: `backup`, `story_memory`, `desk_worker` …"""
+    """The kind of the job: `backup`, `story_memory`, `desk_worker` …"""
     key: str
-    """The job's own: of all jobs with one key, only the first is kept."""
+    """The idempotency key of the job."""
     attempts: int
-    """How often it was begun."""
+    """How often it was started."""
     error: str
-    """What went wrong last, secrets masked."""
+    """The last error, with secrets redacted."""
 
 
 class Jobs(Protocol):
     async def enqueue(self, jobs: Sequence[NewJob]) -> None: ...
 
     async def lease(self, kinds: Collection[str], *, holder: str, limit: int = 1, seconds: float = 60.0) -> list[Job]:
-        """Take due jobs. A lease that runs out makes the job due again, counted as an attempt."""
+        """Lease due jobs. When a lease expires the job is due again; the lease counts as an attempt."""
         ...
 
     async def extend(self, job: Job, seconds: float) -> None: ...
@@ -78,15 +78,15 @@ class Jobs(Protocol):
     async def complete(
         self, job: Job, new_events: Sequence[NewEvent] = (), jobs: Sequence[NewJob] = ()
     ) -> list[AnyEvent]:
-        """Record the result and finish the job, in one transaction. `LeaseLost` if it is no longer ours."""
+        """Record the result and finish the job, in one transaction. `LeaseLost` if the lease has expired."""
         ...
 
     async def fail(self, job: Job, error: str, *, retry_in_s: float | None = None, fatal: bool = False) -> None:
-        """Try again later (exponential backoff unless told when), or bury it once attempts are used up."""
+        """Schedule another attempt (by default with exponential backoff), or mark the job dead after the last one."""
         ...
 
     async def retry(self, job_id: int) -> None:
-        """Bring a dead job back, with all its attempts."""
+        """Make a dead job ready again, with all its attempts."""
         ...
 
     async def find(self, *, state: JobState | None = None, limit: int = 100) -> list[Job]: ...

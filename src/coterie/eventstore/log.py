@@ -1,7 +1,7 @@
-"""The port of the log: append, read, follow, and change which events count.
+"""The protocol of the event log: append, read, follow, and change which events are active.
 
-Durable before acknowledged: when `append` returns, the events are on the disk, the views have folded them and
-the jobs they cause are queued. Any backend must pass the contract suite in tests/contracts.
+When `append` returns, the events are on the disk, the projections include them and the jobs they cause are queued.
+Every backend must pass the contract suite in tests/contracts.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from coterie.eventstore.jobs import NewJob
 
 @dataclass(frozen=True, slots=True)
 class RewindImpact:
-    """What a rewind would take back, and what it would bring back."""
+    """The events that a rewind would deactivate, and those that it would reactivate."""
 
     dropped: Sequence[AnyEvent]
     restored: Sequence[AnyEvent]
@@ -26,11 +26,11 @@ class Log(Protocol):
     async def append(
         self, new_events: Sequence[NewEvent], *, expect: Mapping[str, int] | None = None, jobs: Sequence[NewJob] = ()
     ) -> list[AnyEvent]:
-        """Record all of the drafts, or none of them.
+        """Append all of the events, or none of them.
 
-        `expect` names streams and the number of the last event the caller knows in each; `Conflict` if
-        somebody was quicker. A draft whose key was recorded before makes the whole call a repetition: nothing
-        is appended and the events of the first time are returned.
+        `expect` maps streams to the sequence number of the last event the caller knows; `Conflict` if there are
+        newer ones. If a key was used before, the call is a repetition: nothing is appended, and the events of the
+        first call are returned.
         """
         ...
 
@@ -43,24 +43,21 @@ class Log(Protocol):
         kinds: Collection[str] | None = None,
         newest_first: bool = False,
     ) -> list[AnyEvent]:
-        """Events as they were recorded, counting or not. `after` is a seq with a stream, else an event id."""
+        """Events as they were appended, active or not. `after` is a sequence number with a stream, else an event id."""
         ...
 
     async def history(
         self, stream: str, *, after: int = 0, before: int | None = None, limit: int | None = None
     ) -> list[AnyEvent]:
-        """The events that count in a stream, inherited ones included, oldest first.
-
-        With a `limit`, the newest ones of that stretch.
-        """
+        """The active events of a stream, including inherited ones, oldest first. With a `limit`, the newest of them."""
         ...
 
     def tail(self, after: int = 0) -> AsyncIterator[AnyEvent]:
-        """Every event after an id, then each new one as it becomes durable."""
+        """Every event after an id, then each new one when it is durable."""
         ...
 
     async def head(self, stream: str) -> int:
-        """The number of a stream's last event; 0 if it has none."""
+        """The sequence number of a stream's last event; 0 if it has none."""
         ...
 
     async def preview_rewind(self, stream: str, to: int) -> RewindImpact: ...
@@ -68,7 +65,7 @@ class Log(Protocol):
     async def rewind(self, stream: str, to: int, *, actor: str = "system") -> AnyEvent: ...
 
     async def redo(self, stream: str, *, actor: str = "system") -> AnyEvent:
-        """Take the last rewind or reset back. `BadPoint` once something new has happened: fork instead."""
+        """Undo the last rewind or reset. `BadPoint` if there are events after it: fork instead."""
         ...
 
     async def supersede(
@@ -79,11 +76,11 @@ class Log(Protocol):
         restore: Collection[int] = (),
         actor: str = "system",
     ) -> AnyEvent:
-        """Of a stream's numbers, let some stop counting and others count again, in one step."""
+        """Deactivate some events of a stream and reactivate others, by sequence number, in one step."""
         ...
 
     async def turn_seqs(self, stream: str, turn: str) -> list[int]:
-        """The numbers, counting or not, of the events of one turn in a stream or what it inherits."""
+        """The sequence numbers of the events of a turn in a stream and what it inherits, active or not."""
         ...
 
     async def fork(self, stream: str, at: int, into: str, *, actor: str = "system") -> AnyEvent: ...

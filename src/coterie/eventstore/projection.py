@@ -1,7 +1,7 @@
-"""A view: tables folded from the log, that can be thrown away and made again.
+"""Projections: tables that are computed from the log and can be rebuilt from it at any time.
 
-Handlers are pure in (rows, event). A handler may read the rows of its own stream and those it writes, and
-nothing else: that is what lets a rewind replay only what it touched. `coterie verify` holds views to it.
+Handlers are pure functions of (rows, event). A handler may read only rows of its own stream and rows that it writes;
+therefore a rewind needs to replay only the events that wrote the same rows. `coterie verify` checks this.
 """
 
 from __future__ import annotations
@@ -31,29 +31,29 @@ def on(*payloads: type[Payload]) -> Callable[[Handler[V, Any]], Handler[V, Any]]
 
 
 def on(*payloads: type[Payload]) -> Callable[[Handler[V, Any]], Handler[V, Any]]:
-    """Mark a view's method as the handler of these kinds of event."""
+    """Mark a projection's method as the handler of these kinds of event."""
 
     def mark(handler: Handler[V, Any]) -> Handler[V, Any]:
-        handler.__kinds__ = tuple(payload.kind for payload in payloads)  # type: ignore[attr-defined]  # a mark on a function
+        handler.__kinds__ = tuple(payload.kind for payload in payloads)  # type: ignore[attr-defined]  # an attribute on a function
         return handler
 
     return mark
 
 
 class Projection:
-    """Subclass it, name it, write its `schema`, and mark methods with `@on(Payload)`."""
+    """The base class: a subclass sets `name` and `schema`, and marks its handlers with `@on(Payload)`."""
 
     name: ClassVar[str]
     version: ClassVar[int] = 1
-    """Raise it when a handler's meaning changes: the view is then folded anew at the next start."""
+    """Raise it when a handler changes: the projection is then rebuilt at the next start."""
     schema: ClassVar[str]
     """CREATE TABLE and CREATE INDEX statements; every table has a primary key."""
     stream_column: ClassVar[str | None] = None
-    """The column, in each of its tables, that holds the stream a row belongs to; its handlers write no other stream's
-    rows. A fork then inherits the view: its rows are what the parent's were at that moment. A view without it is
-    shared by all streams (spending, people), and a fork adds nothing to it."""
+    """The column, in each of its tables, that holds the stream of a row; handlers write only rows of their stream. A
+    fork then starts with a copy of the parent's rows as of that position. A projection without it is shared by all
+    streams (usage, people), and a fork adds nothing to it."""
     derived: ClassVar[str] = ""
-    """Statements for tables that only `settle` fills (full-text indexes): not journaled, not hashed."""
+    """Statements for tables that only `update_derived` fills (full-text indexes): not journaled, not hashed."""
 
     handlers: ClassVar[Mapping[str, str]] = {}
 
@@ -70,8 +70,8 @@ class Projection:
 
     @property
     def fingerprint(self) -> str:
-        """Changes when the stored rows could no longer be right: schema, version, or the kinds handled."""
-        told = repr(
+        """Changes whenever the stored rows may be outdated: with the schema, the version, or the kinds handled."""
+        definition = repr(
             (
                 self.name,
                 self.version,
@@ -81,13 +81,13 @@ class Projection:
                 sorted(self.handlers),
             )
         )
-        return hashlib.sha256(told.encode()).hexdigest()[:16]
+        return hashlib.sha256(definition.encode()).hexdigest()[:16]
 
     def update_derived(self, rows: Rows, changed: ChangedKeys | None) -> None:
-        """Bring derived tables in line, in the transaction that changed the view's own.
+        """Update the derived tables, in the transaction that changed the others.
 
-        `changed` names, per table, the primary keys whose rows were inserted, altered or removed by whatever
-        means (an append, a rewind, a fork); None means that everything may have changed.
+        `changed` maps each table to the primary keys whose rows were inserted, changed or removed, whether by an
+        append, a rewind or a fork; None means that everything may have changed.
         """
 
     @property

@@ -1,6 +1,6 @@
-"""Sets of sequence numbers as a few closed intervals: which events of a stream count.
+"""Sets of sequence numbers as closed intervals, for the active events of a stream.
 
-Histories are long and the parts taken back are runs, so a handful of pairs says what a million flags would.
+Streams are long and rewound parts are contiguous, so a few intervals describe a set of millions.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""Doing the jobs: leases what is due, runs its handler, records the result.
+"""The worker that runs jobs: it leases what is due, calls the handler and records the result.
 
-It stops gently, and where it is not given the time to, the lease runs out and the job is done again elsewhere.
+On stop it finishes running jobs; if it is killed, the leases expire and the jobs run again.
 """
 
 from __future__ import annotations
@@ -26,14 +26,14 @@ _log = get_logger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class JobResult:
-    """What a job led to; recorded in the transaction that finishes it."""
+    """Events and jobs that result from a job, recorded in the transaction that completes it."""
 
     new_events: Sequence[NewEvent] = ()
     jobs: Sequence[NewJob] = ()
 
 
 class PermanentJobError(CoterieError):
-    """A handler raises it when trying again cannot help: the job goes to the dead letters at once."""
+    """Raised by a handler when a retry cannot help: the job is marked dead at once."""
 
 
 Handler = Callable[[Job], Awaitable[JobResult | None]]
@@ -53,31 +53,31 @@ class Worker:
         max_wait_s: float = 5.0,
         serialize_by: Callable[[Job], str | None] = lambda _: None,
     ) -> None:
-        """Jobs that `apart` gives the same word run one after the other: each sees what the one before recorded."""
+        """Jobs for which `serialize_by` returns the same key run one after the other."""
         self._jobs = jobs
         self._handlers = dict(handlers)
         self._clock = clock
         self._bus = bus
         self._schedules = schedules
-        self._at_once = concurrency
+        self._concurrency = concurrency
         self._lease_s = lease_s
-        self._longest_wait_s = max_wait_s
-        self._apart = serialize_by
-        self._turns: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
+        self._max_wait_s = max_wait_s
+        self._serialize_by = serialize_by
+        self._locks: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
         self._holder = new_id()
         self._running: set[asyncio.Task[None]] = set()
         self._wake = asyncio.Event()
 
     async def run(self, stop: asyncio.Event) -> None:
-        """Work until `stop` is set, then finish what is under way."""
+        """Run jobs until `stop` is set, then wait for the running ones."""
         listener = asyncio.create_task(self._listen())
         stopper = asyncio.create_task(self._stop_with(stop))
         try:
             while not stop.is_set():
                 self._wake.clear()
-                await self._take()
+                await self._lease_due()
                 with suppress(TimeoutError):
-                    async with asyncio.timeout(await self._until_next()):
+                    async with asyncio.timeout(await self._seconds_until_next()):
                         await self._wake.wait()
         finally:
             for task in (listener, stopper):
@@ -85,7 +85,7 @@ class Worker:
             await asyncio.gather(listener, stopper, *self._running, return_exceptions=True)
 
     async def drain(self) -> int:
-        """Run everything that is due now, one after the other, and return how many jobs that were."""
+        """Run every job that is due now, one after the other; return their number."""
         done = 0
         while True:
             if self._schedules is not None:
@@ -93,50 +93,50 @@ class Worker:
             leased = await self._jobs.lease(list(self._handlers), holder=self._holder, seconds=self._lease_s)
             if not leased:
                 return done
-            await self._do(leased[0])
+            await self._run_job(leased[0])
             done += 1
 
-    async def _take(self) -> None:
+    async def _lease_due(self) -> None:
         if self._schedules is not None:
             await self._schedules.tick()
-        room = self._at_once - len(self._running)
-        if room <= 0:
+        free = self._concurrency - len(self._running)
+        if free <= 0:
             return
-        leased = await self._jobs.lease(list(self._handlers), holder=self._holder, limit=room, seconds=self._lease_s)
+        leased = await self._jobs.lease(list(self._handlers), holder=self._holder, limit=free, seconds=self._lease_s)
         for job in leased:
-            task = asyncio.create_task(self._do(job))
+            task = asyncio.create_task(self._run_job(job))
             self._running.add(task)
             task.add_done_callback(self._done)
 
-    async def _do(self, job: Job) -> None:
-        keeper = asyncio.create_task(self._keep(job))
-        word = self._apart(job)
-        turn = self._turns.setdefault(word, asyncio.Lock()) if word is not None else nullcontext()
+    async def _run_job(self, job: Job) -> None:
+        extender = asyncio.create_task(self._extend_lease(job))
+        key = self._serialize_by(job)
+        lock = self._locks.setdefault(key, asyncio.Lock()) if key is not None else nullcontext()
         try:
-            async with turn:
-                outcome = await self._handlers[job.kind](job) or JobResult()
-                await self._jobs.complete(job, outcome.new_events, outcome.jobs)
-        except LeaseLost as lost:
-            _log.info("job result dropped", job=job.key, why=lost.what)
+            async with lock:
+                result = await self._handlers[job.kind](job) or JobResult()
+                await self._jobs.complete(job, result.new_events, result.jobs)
+        except LeaseLost as error:
+            _log.info("job result dropped", job=job.key, why=error.what)
         except Exception as error:
-            await self._failed(job, error)
+            await self._record_failure(job, error)
         finally:
-            keeper.cancel()
+            extender.cancel()
 
     def _done(self, task: asyncio.Task[None]) -> None:
         self._running.discard(task)
         self._wake.set()
 
-    async def _failed(self, job: Job, error: Exception) -> None:
-        told = redact(str(error) if isinstance(error, CoterieError) else f"{type(error).__name__}: {error}")
-        _log.warning("job failed", job=job.key, attempt=job.attempt, error=told)
+    async def _record_failure(self, job: Job, error: Exception) -> None:
+        text = redact(str(error) if isinstance(error, CoterieError) else f"{type(error).__name__}: {error}")
+        _log.warning("job failed", job=job.key, attempt=job.attempt, error=text)
         try:
-            await self._jobs.fail(job, told, fatal=isinstance(error, PermanentJobError))
+            await self._jobs.fail(job, text, fatal=isinstance(error, PermanentJobError))
         except LeaseLost as lost:
             _log.info("job failure dropped", job=job.key, why=lost.what)
 
-    async def _keep(self, job: Job) -> None:
-        """Hold on to the lease while a long job runs."""
+    async def _extend_lease(self, job: Job) -> None:
+        """Renew the lease while a job runs."""
         while True:
             await asyncio.sleep(self._lease_s / 3)
             try:
@@ -145,12 +145,12 @@ class Worker:
                 return
 
     async def _listen(self) -> None:
-        """Only to what it has hands for: a busy house records much that brings this worker nothing to do."""
+        """Wake up when a job of one of our kinds was enqueued."""
         while True:
             with suppress(SlowConsumer):
-                async with self._bus.subscribe(READY) as news:
-                    self._wake.set()  # for what came while nobody listened
-                    async for message in news:
+                async with self._bus.subscribe(READY) as messages:
+                    self._wake.set()  # for jobs enqueued before the subscription
+                    async for message in messages:
                         if not self._handlers.keys().isdisjoint(message.body):
                             self._wake.set()
 
@@ -158,11 +158,11 @@ class Worker:
         await stop.wait()
         self._wake.set()
 
-    async def _until_next(self) -> float:
-        if len(self._running) >= self._at_once:
-            return self._longest_wait_s  # the next one to finish wakes us
+    async def _seconds_until_next(self) -> float:
+        if len(self._running) >= self._concurrency:
+            return self._max_wait_s  # a finished job sets the wake-up event
         due = [await self._jobs.next_due(list(self._handlers))]
         if self._schedules is not None:
             due.append(await self._schedules.next_due())
         waits = [(moment - self._clock.now()).total_seconds() for moment in due if moment is not None]
-        return max(0.01, min([self._longest_wait_s, *waits]))
+        return max(0.01, min([self._max_wait_s, *waits]))

@@ -1,4 +1,4 @@
-"""Looking the house over: each check says how things are and, where they are not well, what to do."""
+"""Health checks of an installation: each reports a state and, for a problem, what to do."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from coterie.llm import ProviderHealth
 from coterie.messaging import Outbox, OutboxProjection
 from coterie.ops.backups import list_backups
 
-_LITTLE_SPACE = 1 << 30
+_LOW_DISK_BYTES = 1 << 30
 _WAL_BUG_FIXED_IN = (3, 51, 3)
 
 CheckState = Literal["ok", "note", "bad"]
@@ -39,27 +39,27 @@ Check = Callable[[], Iterator[CheckResult]]
 
 
 class Doctor:
-    """`more` are the checks of other rooms; a check that fails is itself a finding, never a crash.
+    """Runs the checks of the machine, the data folder and the database, and those of other packages.
 
-    `of_log` are those that read the log: where it cannot be read, that is said once, and they are left out.
+    A check that raises becomes a result. `log_checks` read the log; if it is unreadable they are skipped.
     """
 
     def __init__(
         self,
-        home: Paths,
-        views: Sequence[Projection],
+        paths: Paths,
+        projections: Sequence[Projection],
         clock: Clock,
         extra_checks: Sequence[Check] = (),
         log_checks: Sequence[Check] = (),
     ) -> None:
-        self._home = home
-        self._views = views
+        self._paths = paths
+        self._projections = projections
         self._clock = clock
-        self._of_log = log_checks
+        self._log_checks = log_checks
         self._checks: list[Check] = [
             self._machine,
             self._folder,
-            self._owner,
+            self._server,
             self._database,
             self._backups,
             *extra_checks,
@@ -67,8 +67,8 @@ class Doctor:
 
     def run(self) -> Iterator[CheckResult]:
         unreadable = False
-        for check in [*self._checks, *self._of_log]:
-            if unreadable and check in self._of_log:
+        for check in [*self._checks, *self._log_checks]:
+            if unreadable and check in self._log_checks:
                 continue
             try:
                 yield from check()
@@ -88,29 +88,27 @@ class Doctor:
             yield CheckResult("SQLite", "ok", found)
 
     def _folder(self) -> Iterator[CheckResult]:
-        root = self._home.root
+        root = self._paths.root
         if not root.exists():
             yield CheckResult(
-                "Data folder", "note", f"{root} is not there yet", "It is made by the first `coterie serve`."
+                "Data folder", "note", f"{root} does not exist yet", "The first `coterie serve` creates it."
             )
             return
-        self._home.prepare()
+        self._paths.prepare()
         yield CheckResult("Data folder", "ok", str(root))
         free = shutil.disk_usage(root).free
-        if free < _LITTLE_SPACE:
-            yield CheckResult("Disk", "bad", f"only {free >> 20} MB are free", "Make room, or move COTERIE_HOME.")
+        if free < _LOW_DISK_BYTES:
+            yield CheckResult("Disk", "bad", f"only {free >> 20} MB are free", "Free some space, or move COTERIE_HOME.")
         else:
             yield CheckResult("Disk", "ok", f"{free >> 30} GB free")
         mode = root.stat().st_mode
         if os.name == "posix" and mode & 0o077:
-            yield CheckResult(
-                "Privacy", "note", "other users of this machine can look into the folder", f"chmod 700 {root}"
-            )
+            yield CheckResult("Privacy", "note", "other users of this machine can read the folder", f"chmod 700 {root}")
 
-    def _owner(self) -> Iterator[CheckResult]:
-        if not self._home.root.exists():
+    def _server(self) -> Iterator[CheckResult]:
+        if not self._paths.root.exists():
             return
-        lock = ProcessLock(self._home.database)
+        lock = ProcessLock(self._paths.database)
         try:
             lock.acquire()
             yield CheckResult("Server", "ok", "not running")
@@ -120,10 +118,10 @@ class Doctor:
             lock.release()
 
     def _database(self) -> Iterator[CheckResult]:
-        if not self._home.database.exists():
-            yield CheckResult("Database", "note", "there is none yet", "It is made by the first `coterie serve`.")
+        if not self._paths.database.exists():
+            yield CheckResult("Database", "note", "there is none yet", "The first `coterie serve` creates it.")
             return
-        reader = LogReader(self._home.database)
+        reader = LogReader(self._paths.database)
         try:
             problems = [line for (line,) in reader.query("PRAGMA quick_check") if line != "ok"]
             if problems:
@@ -131,27 +129,27 @@ class Doctor:
                     "Database",
                     "bad",
                     f"the file is damaged: {problems[0]}",
-                    "Put a backup back with `coterie restore`.",
+                    "Restore a backup with `coterie restore`.",
                 )
                 return
             if self._is_older(reader):
-                what = "written by an older Coterie: the next start brings it up to date"
+                what = "written by an older Coterie: the next start migrates it"
                 yield CheckResult("Schema", "note", what, "Take a backup first, with `coterie backup`; then start it.")
                 return
             yield CheckResult("Database", "ok", f"{reader.last_id()} events")
-            yield from self._readable(reader)
+            yield from self._compatibility(reader)
             known = reader.projection_fingerprints()
-            stale = [view.name for view in self._views if known.get(view.name) != view.fingerprint]
-            if stale:
-                yield CheckResult("Views", "note", f"{', '.join(stale)} will be folded anew at the next start")
+            outdated = [each.name for each in self._projections if known.get(each.name) != each.fingerprint]
+            if outdated:
+                yield CheckResult("Projections", "note", f"{', '.join(outdated)} will be rebuilt at the next start")
             else:
-                yield CheckResult("Views", "ok", f"{len(self._views)} current")
+                yield CheckResult("Projections", "ok", f"{len(self._projections)} current")
             dead = reader.jobs.find(state="dead", limit=5)
             for job in dead:
-                what = f"{job.key} was given up: {job.error}"
-                yield CheckResult(f"Job {job.kind}", "bad", what, "Mend the cause, then retry it.")
+                what = f"{job.key} failed: {job.error}"
+                yield CheckResult(f"Job {job.kind}", "bad", what, "Fix the cause, then retry it.")
             if not dead:
-                yield CheckResult("Jobs", "ok", "none given up")
+                yield CheckResult("Jobs", "ok", "none failed")
         finally:
             reader.close()
 
@@ -159,8 +157,8 @@ class Doctor:
         applied = set(reader.migrations())
         return bool(applied) and applied < {migration.__name__ for migration in MIGRATIONS}
 
-    def _readable(self, reader: LogReader) -> Iterator[CheckResult]:
-        """What would keep this version from opening the file."""
+    def _compatibility(self, reader: LogReader) -> Iterator[CheckResult]:
+        """Problems that keep this version from opening the file."""
         upgrade = "Upgrade Coterie, or open it with the version that wrote it."
         ours = {migration.__name__ for migration in MIGRATIONS}
         newer = [name for name in reader.migrations() if name not in ours]
@@ -170,7 +168,7 @@ class Doctor:
             yield CheckResult("Events", "bad", f"{kind} (version {version}) is not known to this Coterie", upgrade)
 
     def _backups(self) -> Iterator[CheckResult]:
-        backups = list_backups(self._home.backups)
+        backups = list_backups(self._paths.backups)
         if not backups:
             yield CheckResult("Backups", "note", "there are none yet", "Take one with `coterie backup`.")
             return
@@ -188,59 +186,55 @@ def _about(check: Check) -> str:
     return check.__name__.strip("_").capitalize()
 
 
-# Messages whose fate somebody should know: never delivered, or perhaps shown twice. D21
+_MAX_DELIVERIES_SHOWN = 5
 
 
-_TOLD = 5
+def deliveries_check(paths: Paths) -> Check:
+    """Messages that were not delivered, or may have been shown twice."""
 
-
-def deliveries_check(home: Paths) -> Check:
     def deliveries() -> Iterator[CheckResult]:
-        if not home.database.exists():
+        if not paths.database.exists():
             return
-        reader = LogReader(home.database)
+        reader = LogReader(paths.database)
         try:
             known = reader.projection_fingerprints()
             if known.get(OutboxProjection.name) != OutboxProjection().fingerprint:
-                return  # an older file: there is nothing to tell before it is opened
+                return  # written by another version: the table is rebuilt at the next start
             uncertain = Outbox(reader).uncertain()
         finally:
             reader.close()
-        failed = [one for one in uncertain if one.state == "failed"]
-        for one in failed[-_TOLD:]:
-            where = f"{one.outgoing.room.surface} {one.outgoing.room.id}"
-            yield CheckResult("Delivery", "bad", f"a message to {where} was not taken: {one.error}", "Mend the cause.")
+        failed = [delivery for delivery in uncertain if delivery.state == "failed"]
+        for delivery in failed[-_MAX_DELIVERIES_SHOWN:]:
+            room = f"{delivery.outgoing.room.surface} {delivery.outgoing.room.id}"
+            yield CheckResult("Delivery", "bad", f"a message to {room} failed: {delivery.error}", "Fix the cause.")
         if twice := len(uncertain) - len(failed):
-            yield CheckResult("Delivery", "note", f"shown perhaps twice after a crash or a broken line: {twice}")
+            yield CheckResult(
+                "Delivery", "note", f"messages possibly shown twice after a crash or a lost connection: {twice}"
+            )
         if not uncertain:
-            yield CheckResult("Delivery", "ok", "nothing is in doubt")
+            yield CheckResult("Delivery", "ok", "no failed or uncertain messages")
 
     return deliveries
 
 
-# What is around the house: the port, the clock, the tools, the parts that settings ask for, the models' keys.
-#
-# None of it is ours, and each is a way in which a fresh machine, or one that changed overnight, keeps it from working.
-
-
 _COMPILERS = ("cc", "gcc", "clang")
 _BROWSERS = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
-_AHEAD = timedelta(minutes=2)
-_UNSYNCHRONISED = "Set the machine's clock, for example with `timedatectl set-ntp true`."
+_CLOCK_TOLERANCE = timedelta(minutes=2)
+_SET_CLOCK = "Set the machine's clock, for example with `timedatectl set-ntp true`."
 
 
 @dataclass(frozen=True)
 class RequiredPackage:
-    """A part that some setting asks for."""
+    """A Python package that a setting needs."""
 
     module: str
     extra: str
     wanted_by: str
 
 
-def port_check(home: Paths, host: str, number: int) -> Check:
+def port_check(paths: Paths, host: str, number: int) -> Check:
     def port() -> Iterator[CheckResult]:
-        if number == 0 or _running(home):
+        if number == 0 or _running(paths):
             return
         family = socket.AF_INET6 if ":" in host else socket.AF_INET
         with socket.socket(family, socket.SOCK_STREAM) as probe:
@@ -248,18 +242,18 @@ def port_check(home: Paths, host: str, number: int) -> Check:
             try:
                 probe.bind((host, number))
             except OSError as error:
-                yield _refused(host, number, error)
+                yield _port_problem(host, number, error)
                 return
         yield CheckResult("Port", "ok", f"{host}:{number} is free")
 
     return port
 
 
-def clock_check(home: Paths, now: Clock) -> Check:
+def clock_check(paths: Paths, now: Clock) -> Check:
     def clock() -> Iterator[CheckResult]:
-        if not home.database.exists():
+        if not paths.database.exists():
             return
-        reader = LogReader(home.database)
+        reader = LogReader(paths.database)
         try:
             last = reader.last_time()
         finally:
@@ -267,72 +261,70 @@ def clock_check(home: Paths, now: Clock) -> Check:
         if last is None:
             return
         ahead = last - now.now()
-        if ahead > _AHEAD:
-            what = f"it is {_told(ahead)} behind the last thing that happened here"
-            yield CheckResult("Clock", "bad", what, _UNSYNCHRONISED)
+        if ahead > _CLOCK_TOLERANCE:
+            what = f"it is {_duration(ahead)} behind the newest event"
+            yield CheckResult("Clock", "bad", what, _SET_CLOCK)
         else:
-            yield CheckResult("Clock", "ok", "after everything that happened here")
+            yield CheckResult("Clock", "ok", "later than the newest event")
 
     return clock
 
 
 def tools_check(find: Callable[[str], str | None] = shutil.which) -> Check:
-    """Nothing here is needed to run Coterie as it is installed; each is missed on some day."""
+    """Optional programs: a compiler for packages without wheels, and a browser for the tests."""
 
     def tools() -> Iterator[CheckResult]:
         if not any(find(name) for name in _COMPILERS):
             yield CheckResult(
                 "Compiler",
                 "note",
-                "there is none; parts without a ready-made wheel for this machine cannot be installed",
+                "there is none; packages without a wheel for this machine cannot be installed",
                 "Install one: apt install build-essential",
             )
         if not any(find(name) for name in (os.environ.get("CHROMIUM", ""), *_BROWSERS) if name):
             yield CheckResult(
                 "Browser",
                 "note",
-                "there is no Chromium; `make test` needs it for the pages",
-                "Install it (apt install chromium), or say CHROMIUM=/path/to/it.",
+                "there is no Chromium; `make test` needs it for the browser tests",
+                "Install it (apt install chromium), or set CHROMIUM=/path/to/it.",
             )
 
     return tools
 
 
 def packages_check(needs: Iterable[RequiredPackage]) -> Check:
-    def parts() -> Iterator[CheckResult]:
+    def packages() -> Iterator[CheckResult]:
         missing = [need for need in needs if importlib.util.find_spec(need.module) is None]
         for need in missing:
             fix = f"pip install 'coterie[{need.extra}]'" if need.extra else "Set it up again: make clean install"
-            yield CheckResult("Part", "bad", f"{need.wanted_by} needs {need.module}, which is not installed", fix)
+            yield CheckResult("Package", "bad", f"{need.wanted_by} needs {need.module}, which is not installed", fix)
         if not missing:
-            yield CheckResult("Parts", "ok", "everything that the settings ask for is installed")
+            yield CheckResult("Packages", "ok", "everything that the settings need is installed")
 
-    return parts
+    return packages
 
 
-def providers_check(standings: Callable[[], Sequence[ProviderHealth]]) -> Check:
+def providers_check(check: Callable[[], Sequence[ProviderHealth]]) -> Check:
     def providers() -> Iterator[CheckResult]:
-        for standing in standings():
-            yield CheckResult(f"Models of {standing.provider}", standing.state, standing.what, standing.fix)
+        for health in check():
+            yield CheckResult(f"Models of {health.provider}", health.state, health.what, health.fix)
 
     return providers
 
 
-def _refused(host: str, number: int, error: OSError) -> CheckResult:
+def _port_problem(host: str, number: int, error: OSError) -> CheckResult:
     if error.errno == errno.EADDRINUSE:
-        fix = f"Stop that program, or take another: coterie serve --port {number + 1 if number < 65_535 else 8000}"
+        fix = f"Stop that program, or use another port: coterie serve --port {number + 1 if number < 65_535 else 8000}"
         return CheckResult("Port", "bad", f"another program listens on {host}:{number}", fix)
     if error.errno == errno.EACCES:
-        return CheckResult("Port", "bad", f"only root may listen on {number}", "Take one above 1023: --port 8000")
-    return CheckResult(
-        "Port", "bad", f"nobody can listen on {host}:{number} ({error.strerror})", "Check [server] host."
-    )
+        return CheckResult("Port", "bad", f"only root may listen on {number}", "Use a port above 1023: --port 8000")
+    return CheckResult("Port", "bad", f"{host}:{number} cannot be used ({error.strerror})", "Check [server] host.")
 
 
-def _running(home: Paths) -> bool:
-    if not home.root.exists():
+def _running(paths: Paths) -> bool:
+    if not paths.root.exists():
         return False
-    lock = ProcessLock(home.database)
+    lock = ProcessLock(paths.database)
     try:
         lock.acquire()
     except InUse:
@@ -342,7 +334,7 @@ def _running(home: Paths) -> bool:
     return False
 
 
-def _told(span: timedelta) -> str:
+def _duration(span: timedelta) -> str:
     hours, seconds = divmod(int(span.total_seconds()), 3_600)
     if hours >= 48:
         return f"{hours // 24} days"

@@ -1,4 +1,4 @@
-"""Copies of the whole database: taken while it is in use, and checked before they replace anything."""
+"""Backups of the whole database: taken while it is in use, checked, and restored."""
 
 from __future__ import annotations
 
@@ -18,30 +18,30 @@ from coterie.eventstore.sqlite.verify import VerifyReport, verify
 
 _PAGES_PER_STEP = 2_000
 _FILE_AND_LOG = 2
-"""Parts of a check, besides the views."""
+"""Steps of a check before the projections."""
 
 Progress = Callable[[int, int], None]
 StepProgress = Callable[[str, int, int], None]
-"""Called with what is being done now, how much of it is, and of how much."""
+"""Called with the current step, how much of it is done, and its total."""
 
 
-def _quietly(_what: str, _done: int, _most: int) -> None:
+def _no_progress(_what: str, _done: int, _total: int) -> None:
     pass
 
 
 def take_backup(database: Path, target: Path, progress: Progress | None = None) -> Path:
-    """Copy a database with SQLite's online backup. The owner may go on writing; the copy is one moment of it."""
+    """Copy a database with SQLite's online backup, as of one moment. The owning process may keep writing."""
     if not database.exists():
         raise BackupError(f"There is no database at {database}.", "Point COTERIE_HOME at your data folder.")
     target.parent.mkdir(parents=True, exist_ok=True)
-    draft = target.with_name(target.name + ".partial")
-    draft.unlink(missing_ok=True)
+    partial = target.with_name(target.name + ".partial")
+    partial.unlink(missing_ok=True)
     source = connect(database, writable=False)
     try:
-        # An open read pins the moment; without it every commit of the owner would start the copy over.
+        # An open read transaction fixes the moment; without it every commit would restart the copy.
         source.execute("BEGIN; SELECT count(*) FROM sqlite_schema").fetchall()
-        with translating_errors(draft):
-            copy = apsw.Connection(str(draft))
+        with translating_errors(partial):
+            copy = apsw.Connection(str(partial))
             try:
                 with copy.backup("main", source, "main") as backup:
                     while not backup.done:
@@ -51,21 +51,23 @@ def take_backup(database: Path, target: Path, progress: Progress | None = None) 
                 copy.execute("PRAGMA journal_mode = DELETE").fetchall()
             finally:
                 copy.close()
-            draft.chmod(0o600)
-            publish_file(draft, target)
+            partial.chmod(0o600)
+            publish_file(partial, target)
     except (OSError, CoterieError) as error:
-        draft.unlink(missing_ok=True)
-        told = error.what if isinstance(error, CoterieError) else f"{error}."
-        raise BackupError(f"The backup could not be taken: {told}", "Free some space or check permissions.") from error
+        partial.unlink(missing_ok=True)
+        reason = error.what if isinstance(error, CoterieError) else f"{error}."
+        raise BackupError(
+            f"The backup could not be taken: {reason}", "Free some space or check permissions."
+        ) from error
     finally:
         source.close()
     return target
 
 
 def check_backup(
-    backup: Path, projections: Sequence[Projection] = (), progress: StepProgress = _quietly
+    backup: Path, projections: Sequence[Projection] = (), progress: StepProgress = _no_progress
 ) -> VerifyReport:
-    """Whether a copy would open and hold: the file, the log, and the views this version knows."""
+    """Check the file, the log, and the projections that this version can compare."""
     if not backup.is_file():
         raise BackupError(f"There is no backup at {backup}.", "List them in the folder `backups`.")
     reader = LogReader(backup)
@@ -75,10 +77,10 @@ def check_backup(
             if not {"event", "migration"} <= tables:
                 raise BackupError(f"{backup} is not a Coterie backup.", "Choose a file from the folder `backups`.")
             known = reader.projection_fingerprints()
-            # A view that this version folds differently is rebuilt when the copy is opened: nothing to hold it to.
-            held = [view for view in projections if known.get(view.name) == view.fingerprint]
-            parts = itertools.count()
-            return verify(reader, held, lambda _: progress("Checking the copy", next(parts), len(held) + _FILE_AND_LOG))
+            # Projections of another version are rebuilt when the backup is opened, so there is nothing to compare.
+            comparable = [each for each in projections if known.get(each.name) == each.fingerprint]
+            step, total = itertools.count(), len(comparable) + _FILE_AND_LOG
+            return verify(reader, comparable, lambda _: progress("Checking the backup", next(step), total))
     finally:
         reader.close()
 
@@ -89,61 +91,61 @@ def restore(
     now: datetime,
     projections: Sequence[Projection] = (),
     confirm: Callable[[], object] = lambda: None,
-    progress: StepProgress = _quietly,
+    progress: StepProgress = _no_progress,
 ) -> Path | None:
-    """Put a checked copy in the place of the database. Returns where the replaced one is kept, if there was one.
+    """Check a backup and replace the database with it. Returns the path of the replaced one, if there was one.
 
-    `ask` is called when nothing is left but to replace what is there; it raises to leave everything as it is.
+    `confirm` is called just before an existing database is replaced; it raises to cancel.
     """
     lock = ProcessLock(database)
     lock.acquire()
     try:
         try:
-            findings = check_backup(backup, projections, progress)
+            report = check_backup(backup, projections, progress)
         except BackupError:
             raise
         except CoterieError as error:
-            raise BackupError(f"{backup} is not sound: {error.what}", _UNTOUCHED) from error
-        if not findings.clean:
-            raise BackupError(f"{backup} is not sound: {' '.join(findings.problems)}", _UNTOUCHED)
+            raise BackupError(f"{backup} is damaged: {error.what}", _UNTOUCHED) from error
+        if not report.clean:
+            raise BackupError(f"{backup} is damaged: {' '.join(report.problems)}", _UNTOUCHED)
         if database.exists():
             confirm()
-        draft = database.with_name(database.name + ".restoring")
-        draft.unlink(missing_ok=True)
-        draft.write_bytes(b"")
-        draft.chmod(0o600)
-        _copy(backup, draft, progress)
+        partial = database.with_name(database.name + ".restoring")
+        partial.unlink(missing_ok=True)
+        partial.write_bytes(b"")
+        partial.chmod(0o600)
+        _copy(backup, partial, progress)
         kept: Path | None = None
         if database.exists():
             kept = database.with_name(f"{database.name}.before-restore-{now:%Y%m%dT%H%M%S%f}")
-            _put_aside(database, kept)
-        publish_file(draft, database)
+            _move_aside(database, kept)
+        publish_file(partial, database)
         return kept
     finally:
         lock.release()
 
 
-_UNTOUCHED = "Choose another one; the database was not touched."
+_UNTOUCHED = "Choose another one; the database was not changed."
 
 
-def _put_aside(database: Path, kept: Path) -> None:
-    """As a rule the database keeps its name until the copy takes it: whoever is killed in between still has one."""
+def _move_aside(database: Path, kept: Path) -> None:
+    """Keep the database under another name, if possible by a hard link, so that a crash leaves it in place."""
     journal, shared = (database.with_name(database.name + suffix) for suffix in ("-wal", "-shm"))
-    if not journal.exists() or not journal.stat().st_size:  # all that was written is in the database itself
-        with suppress(OSError):  # not every file system lets a file have two names
+    if not journal.exists() or not journal.stat().st_size:  # everything is checkpointed into the database
+        with suppress(OSError):  # not every file system has hard links
             kept.hardlink_to(database)
             journal.unlink(missing_ok=True)
             shared.unlink(missing_ok=True)
             return
-    for part in (database, journal, shared):
-        if part.exists():
-            part.replace(kept.with_name(kept.name + part.name.removeprefix(database.name)))
+    for file in (database, journal, shared):
+        if file.exists():
+            file.replace(kept.with_name(kept.name + file.name.removeprefix(database.name)))
 
 
-def _copy(source: Path, target: Path, tell: StepProgress) -> None:
+def _copy(source: Path, target: Path, progress: StepProgress) -> None:
     size, done = source.stat().st_size, 0
-    with source.open("rb") as reading, target.open("wb") as writing:
-        while block := reading.read(1 << 20):
-            writing.write(block)
+    with source.open("rb") as reader, target.open("wb") as writer:
+        while block := reader.read(1 << 20):
+            writer.write(block)
             done += len(block)
-            tell("Putting it in place", done, size)
+            progress("Copying the backup", done, size)

@@ -1,6 +1,6 @@
-"""Opening the SQLite file: one connection that writes, several that read, and every failure named.
+"""SQLite connections: one that writes, several that read, error translation, durable files and the process lock.
 
-apsw brings its own current SQLite, so that what works here works everywhere; no other room imports it.
+apsw includes a current SQLite, so the version is the same on every machine. Only this package imports it.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _BUSY_MS = 5_000
 
 
 class Rows:
-    """SQL on one connection. What a view's handler is given, and all that it is given."""
+    """SQL on one connection. This is what the handlers of projections are given."""
 
     __slots__ = ("_connection", "run")
 
@@ -52,7 +52,7 @@ class Rows:
 
 
 def connect(path: Path, *, writable: bool) -> apsw.Connection:
-    """A connection with our pragmas, or a clear error. A reader never creates or changes the file."""
+    """Open a connection with our pragmas. A reader never creates or changes the file."""
     if path.exists():
         check_database_file(path)
     flags = apsw.SQLITE_OPEN_READWRITE | apsw.SQLITE_OPEN_CREATE if writable else apsw.SQLITE_OPEN_READONLY
@@ -77,9 +77,9 @@ _OLD_TABLE_NAMES = {"line": "stream_lineage", "counting": "active_ranges", "view
 
 
 def alias_old_tables(connection: apsw.Connection) -> None:
-    """Show the tables of a file that was not migrated yet under their present names, to this connection only.
+    """Show the tables of a file that was not migrated yet under their current names, to this connection only.
 
-    A backup of an older version is checked before it is restored, and a reader may not migrate.
+    A backup of an older version is checked before it is restored, and a reader cannot migrate.
     """
     sql = "SELECT name FROM main.sqlite_schema WHERE type = 'table' AND name IN ('line', 'counting', 'view')"
     for (old,) in connection.execute(sql).fetchall():
@@ -87,7 +87,7 @@ def alias_old_tables(connection: apsw.Connection) -> None:
 
 
 def check_database_file(path: Path) -> None:
-    """Catch a file that is no database, or that ends before its own header says, before SQLite trips over it."""
+    """Raise if a file is not a database or is shorter than its header says, which SQLite would notice only later."""
     try:
         with path.open("rb") as file:
             header = file.read(100)
@@ -102,23 +102,23 @@ def check_database_file(path: Path) -> None:
     if not header.startswith(b"SQLite format 3\0") or len(header) < 100:
         raise Corrupt(
             f"{path} is not a Coterie database.",
-            "Point COTERIE_DB_PATH at the right file, or put a backup back with `coterie restore`.",
+            "Point COTERIE_DB_PATH at the right file, or restore a backup with `coterie restore`.",
         )
     page_size = struct.unpack(">H", header[16:18])[0]
     page_size = 65536 if page_size == 1 else page_size
     pages = struct.unpack(">I", header[28:32])[0]
     journal = path.with_name(path.name + "-wal")
-    recoverable = journal.exists() and journal.stat().st_size > 0  # a checkpoint may have been cut off
+    recoverable = journal.exists() and journal.stat().st_size > 0  # a checkpoint may have been interrupted
     if size < pages * page_size and not recoverable:
         raise Corrupt(
-            f"The database {path} is cut short: {size} bytes where its header promises {pages * page_size}.",
-            "Put the latest good backup back with `coterie restore`; the damaged file is kept beside it.",
+            f"The database {path} is cut short: {size} bytes where its header says {pages * page_size}.",
+            "Restore the latest good backup with `coterie restore`; the damaged file is kept beside it.",
         )
 
 
 @contextmanager
 def translating_errors(path: Path) -> Iterator[None]:
-    """Turn what SQLite raises into our own errors, each with what to do next."""
+    """Translate SQLite's errors into ours."""
     try:
         yield
     except apsw.Error as error:
@@ -140,7 +140,7 @@ def storage_error(error: apsw.Error, path: Path) -> CoterieError:
         case apsw.CorruptError() | apsw.NotADBError():
             return Corrupt(
                 f"The database {path} is damaged ({error}).",
-                "Run `coterie verify`; if it fails, put the latest good backup back with `coterie restore`.",
+                "Run `coterie verify`; if it fails, restore the latest good backup with `coterie restore`.",
             )
         case apsw.BusyError() | apsw.LockedError():
             return InUse(
@@ -159,7 +159,7 @@ def sqlite_version() -> str:
 
 
 class ReadConnections:
-    """One read-only connection per thread, opened when a thread first asks. Readers never block the writer."""
+    """One read-only connection per thread, opened on first use. Readers never block the writer."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
@@ -178,7 +178,7 @@ class ReadConnections:
 
     @contextmanager
     def snapshot(self) -> Iterator[Rows]:
-        """Several reads that all see the same moment."""
+        """Several reads of the same state."""
         rows = self.rows()
         rows.run("BEGIN")
         try:
@@ -194,9 +194,6 @@ class ReadConnections:
             self._local = threading.local()
 
 
-# Making files durable: the bytes, and then the name that leads to them.
-
-
 def fsync_path(path: Path) -> None:
     descriptor = os.open(path, os.O_RDONLY)
     try:
@@ -206,16 +203,15 @@ def fsync_path(path: Path) -> None:
 
 
 def publish_file(temporary: Path, path: Path) -> None:
-    """Give a finished file its name, so that after a crash it is there whole or not at all."""
+    """Rename a finished file durably: after a crash it is there completely or not at all."""
     fsync_path(temporary)
     temporary.replace(path)
     fsync_path(path.parent)
 
 
-# One process owns a database at a time. The operating system releases the lock if that process dies.
-
-
 class ProcessLock:
+    """One process owns a database at a time. The operating system releases the lock if that process dies."""
+
     def __init__(self, database: Path) -> None:
         self._path = database.with_name(database.name + ".lock")
         self._file: IO[str] | None = None

@@ -1,4 +1,4 @@
-"""Jobs in the same file as the log, so that one transaction covers an event and the work it causes."""
+"""Jobs and schedules in the database of the log, so that one transaction covers an event and the jobs it causes."""
 
 from __future__ import annotations
 
@@ -22,24 +22,24 @@ _COLUMNS = "id, kind, key, payload, state, priority, attempts, max_attempts, run
 
 
 class JobTable:
-    """What can be done to jobs inside a transaction of the writer."""
+    """Operations on jobs inside a transaction of the writer."""
 
     def __init__(self, rows: Rows, clock: Clock) -> None:
         self._rows = rows
         self._clock = clock
-        self._readied: set[str] = set()
+        self._ready_kinds: set[str] = set()
 
     def take_ready_kinds(self) -> frozenset[str]:
-        """The kinds of jobs that have become ready since this was last asked."""
-        readied, self._readied = frozenset(self._readied), set()
-        return readied
+        """The kinds of jobs that became ready since the last call."""
+        kinds, self._ready_kinds = frozenset(self._ready_kinds), set()
+        return kinds
 
     def now(self, plus_s: float = 0.0) -> int:
         return to_micros(self._clock.now() + timedelta(seconds=plus_s))
 
     def add(self, jobs: Sequence[NewJob], cause: int | None) -> None:
         for job in jobs:
-            self._readied.add(job.kind)
+            self._ready_kinds.add(job.kind)
             self._rows.run(
                 "INSERT INTO job(kind, key, payload, state, priority, run_at, max_attempts, cause, created)"
                 " VALUES (?, ?, ?, 'ready', ?, ?, ?, ?, ?) ON CONFLICT(key) DO NOTHING",
@@ -56,7 +56,7 @@ class JobTable:
             )
 
     def lease(self, kinds: Collection[str], holder: str, limit: int, seconds: float) -> tuple[list[Job], list[Job]]:
-        """Due jobs, now ours, and those whose last lease ran out with no attempt left, now dead."""
+        """Lease due jobs, and mark those dead that have no attempt left. Returns both."""
         marks = ", ".join("?" * len(kinds))
         due = self._rows.all(
             f"SELECT {_COLUMNS} FROM job WHERE kind IN ({marks})"
@@ -68,7 +68,7 @@ class JobTable:
         dead: list[Job] = []
         for job in map(_job, due):
             if job.attempt >= job.max_attempts * MAX_LEASES_PER_ATTEMPT:
-                self.mark_dead(job, "It was started as often as it may be, and never finished.")
+                self.mark_dead(job, "It was started the maximum number of times and never finished.")
                 dead.append(job)
                 continue
             row = self._rows.one(
@@ -85,13 +85,13 @@ class JobTable:
         self._rows.run("UPDATE job SET lease_until = ? WHERE id = ?", (self.now(seconds), job.id))
 
     def check_lease(self, job: Job) -> None:
-        """Make sure that the job is still leased to whoever asks."""
+        """Raise if the job is no longer leased to this holder."""
         row = self._rows.one("SELECT state, holder, attempts FROM job WHERE id = ?", (job.id,))
         if row != ("leased", job.holder, job.attempt):
-            reason = "the turn that caused it was taken back" if row and row[0] == "withdrawn" else "its lease ran out"
+            reason = "the turn that caused it was rewound" if row and row[0] == "withdrawn" else "its lease expired"
             raise LeaseLost(
                 f"The job {job.key} is no longer held by {job.holder}: {reason}.",
-                "Drop the result; whoever holds the job now will record its own.",
+                "Drop the result; the current holder records its own.",
             )
 
     def finish(self, job: Job) -> None:
@@ -101,7 +101,7 @@ class JobTable:
         )
 
     def postpone(self, job: Job, error: str, delay_s: float) -> None:
-        self._readied.add(job.kind)
+        self._ready_kinds.add(job.kind)
         self._rows.run(
             "UPDATE job SET state = 'ready', lease_until = NULL, holder = NULL, error = ?, run_at = ? WHERE id = ?",
             (error, self.now(delay_s), job.id),
@@ -121,10 +121,10 @@ class JobTable:
         )
         if row is None:
             raise JobError(f"There is no dead job {job_id}.", "List them with `coterie doctor` and choose one.")
-        self._readied.add(row[0])
+        self._ready_kinds.add(row[0])
 
     def withdraw(self, causes: Collection[int]) -> None:
-        """Their causes no longer count: what has not been done need not be."""
+        """Withdraw unfinished jobs whose causing events became inactive."""
         for cause in causes:
             self._rows.run(
                 "UPDATE job SET state = 'withdrawn' WHERE cause = ? AND state IN ('ready', 'leased')",
@@ -132,18 +132,18 @@ class JobTable:
             )
 
     def reinstate(self, causes: Collection[int]) -> None:
-        """Their causes count again."""
+        """Make withdrawn jobs ready again whose causing events became active."""
         for cause in causes:
             again = self._rows.all(
                 "UPDATE job SET state = 'ready', attempts = 0, holder = NULL, lease_until = NULL,"
                 " run_at = max(run_at, ?) WHERE cause = ? AND state = 'withdrawn' RETURNING kind",
                 (self.now(), cause),
             )
-            self._readied.update(kind for (kind,) in again)
+            self._ready_kinds.update(kind for (kind,) in again)
 
 
 class JobQueries:
-    """Reads jobs without owning the database."""
+    """Read access to jobs."""
 
     def __init__(self, readers: ReadConnections) -> None:
         self._readers = readers
@@ -177,7 +177,7 @@ class JobQueries:
 
 
 class SqliteJobs:
-    """The `Jobs` port over the writer's transactions."""
+    """The `Jobs` protocol, on the writer's transactions."""
 
     def __init__(
         self,
@@ -198,7 +198,7 @@ class SqliteJobs:
     async def lease(self, kinds: Collection[str], *, holder: str, limit: int = 1, seconds: float = 60.0) -> list[Job]:
         def work() -> list[Job]:
             taken, dead = self._table.lease(kinds, holder, limit, seconds)
-            self._record([_death(job, job.error or "") for job in dead], ())
+            self._record([_job_died(job, job.error or "") for job in dead], ())
             return taken
 
         due = await self.next_due(kinds)
@@ -224,7 +224,7 @@ class SqliteJobs:
             self._table.check_lease(job)
             if fatal or job.attempt >= job.max_attempts:
                 self._table.mark_dead(job, error)
-                self._record([_death(job, error)], ())
+                self._record([_job_died(job, error)], ())
             else:
                 self._table.postpone(job, error, backoff_s(job.attempt) if retry_in_s is None else retry_in_s)
 
@@ -264,19 +264,15 @@ def _job(row: Row) -> Job:
     )
 
 
-def _death(job: Job, error: str) -> NewEvent:
+def _job_died(job: Job, error: str) -> NewEvent:
     payload = JobDied(job=job.id, job_kind=job.kind, key=job.key, attempts=job.attempt, error=error)
     return NewEvent("instance", payload, cause=job.cause)
 
 
-# Timers that survive restarts: a cron expression or an interval that enqueues a job when it is due.
-#
-# The job's key carries the moment it was due, so a tick that runs twice enqueues once. What was missed while the
-# machine was off is caught up with one run at most.
-
-
 @dataclass(frozen=True, slots=True)
 class Schedule:
+    """A cron expression or an interval at which a job is enqueued. Runs missed while the server was off become one."""
+
     name: str
     kind: str
     cron: str | None = None
@@ -309,6 +305,8 @@ class Schedule:
 
 
 class JobSchedules:
+    """Stored schedules. The key of a job contains the time it was due, so that it is enqueued only once."""
+
     def __init__(self, writer: Writer, readers: ReadConnections, rows: Rows, jobs: JobTable, clock: Clock) -> None:
         self._writer = writer
         self._readers = readers
@@ -317,12 +315,12 @@ class JobSchedules:
         self._clock = clock
 
     async def put(self, schedule: Schedule) -> None:
-        """Add or change a schedule. The first run waits its interval; putting the same one again changes nothing."""
+        """Add or change a schedule; an unchanged one keeps its next time. The first run is after one interval."""
         schedule.validate()
 
         def work() -> None:
             next_at = to_micros(schedule.next_after(self._clock.now()))
-            told = (
+            params = (
                 schedule.cron,
                 schedule.every_s,
                 schedule.zone,
@@ -335,7 +333,7 @@ class JobSchedules:
                 " zone = excluded.zone, kind = excluded.kind, payload = excluded.payload,"
                 " next_at = CASE WHEN cron IS excluded.cron AND every_s IS excluded.every_s AND zone = excluded.zone"
                 " THEN next_at ELSE excluded.next_at END",
-                (schedule.name, *told, next_at),
+                (schedule.name, *params, next_at),
             )
 
         await self._writer.run(work)
@@ -344,7 +342,7 @@ class JobSchedules:
         await self._writer.run(lambda: self._rows.run("DELETE FROM schedule WHERE name = ?", (name,)))
 
     async def tick(self) -> int:
-        """Enqueue what is due. Returns how many jobs that made."""
+        """Enqueue the jobs that are due. Returns their number."""
         due = await self.next_due()
         if due is None or due > self._clock.now():
             return 0
@@ -355,7 +353,7 @@ class JobSchedules:
         return from_micros(row[0]) if row and row[0] is not None else None
 
     async def all(self) -> list[tuple[Schedule, datetime, datetime | None]]:
-        """Every schedule with when it is due next and when it last was."""
+        """Every schedule with its next and its last time."""
         rows = self._readers.rows().all(
             "SELECT name, kind, cron, every_s, zone, payload, next_at, last_at FROM schedule ORDER BY name"
         )

@@ -1,8 +1,8 @@
-"""Which events of a stream count, and where the inherited ones live.
+"""Which events of a stream are active, and in which stream the inherited ones are stored.
 
-A fork's numbers go on from its parent's: if it forked at 40, its own first event is 41 and everything up to 40
-is the parent's. So one set of numbers describes any line, however often it was rewound or forked, and
-what counted at a moment depends only on the log up to that moment.
+The sequence numbers of a fork continue those of its parent: if it forked at 40, its own first event is 41 and
+everything up to 40 is the parent's. So one set of numbers describes any stream, however often it was rewound or
+forked, and the events active at a position depend only on the log up to there.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from coterie.eventstore.ranges import Ranges
 from coterie.eventstore.sqlite.database import Rows
 
 Segment = tuple[str, int, int]
-"""A stretch of one stream's own events: (stream, first seq, last seq)."""
+"""A range of one stream's own events: (stream, first seq, last seq)."""
 
 
 class StreamLineage:
@@ -24,7 +24,7 @@ class StreamLineage:
         self._rows = rows
 
     def head(self, stream: str) -> int:
-        """The last number used in a stream; 0 if it has no event. Purged numbers stay used."""
+        """The last sequence number used in a stream; 0 if it has no event. Purged numbers stay used."""
         row = self._rows.one(
             "SELECT max(coalesce((SELECT seq FROM event WHERE stream = ?1 ORDER BY seq DESC LIMIT 1), 0),"
             " coalesce((SELECT head FROM stream_lineage WHERE stream = ?1), 0))",
@@ -40,7 +40,7 @@ class StreamLineage:
         return self.active_at(stream, self.head(stream))
 
     def active_at(self, stream: str, seq: int) -> Ranges:
-        """What counted in a stream when `seq` was its last event."""
+        """The numbers of the events that were active when `seq` was the stream's last event."""
         origin = self.parent(stream)
         if origin is not None and seq <= origin[1]:
             return self.active_at(origin[0], seq)
@@ -53,28 +53,28 @@ class StreamLineage:
         return Ranges((*(tuple(pair) for pair in json.loads(row[1])), (row[0], seq)))
 
     def record(self, event: AnyEvent) -> tuple[Ranges, Ranges]:
-        """Note what counts after a control event. Returns what counted before it and what does after it."""
+        """Store the active ranges after a control event. Returns those before and those after it."""
         if isinstance(event.payload, Forked):
             self._record_fork(event, event.payload)
         before, after = self.before_and_after(event)
-        told = (event.stream, event.seq, json.dumps(after.pairs))
-        self._rows.run("INSERT INTO active_ranges VALUES (?, ?, ?)", told)
+        params = (event.stream, event.seq, json.dumps(after.pairs))
+        self._rows.run("INSERT INTO active_ranges VALUES (?, ?, ?)", params)
         return before, after
 
     def is_recorded(self, event: AnyEvent) -> bool:
-        """Whether what was noted for a control event is what follows from the log."""
+        """Whether the ranges stored for a control event are those that follow from the log."""
         row = self._rows.one("SELECT ranges FROM active_ranges WHERE stream = ? AND seq = ?", (event.stream, event.seq))
         return row is not None and row[0] == json.dumps(self.before_and_after(event)[1].pairs)
 
     def before_and_after(self, event: AnyEvent) -> tuple[Ranges, Ranges]:
-        """What counted before a control event, and what counts after it."""
+        """The active ranges before and after a control event."""
         payload = event.payload
         if isinstance(payload, Forked):
             return Ranges(), self.active_at(payload.parent, payload.at)
         before = self.active_at(event.stream, event.seq - 1)
         after = self._after(event, before)
         origin = self.parent(event.stream)
-        if origin is not None:  # a line never loses the event that made it
+        if origin is not None:  # the fork event itself always stays active
             after |= Ranges([(origin[1] + 1, origin[1] + 1)])
         return before, after
 
@@ -88,7 +88,7 @@ class StreamLineage:
         return inherited + [(stream, low, high) for low, high in wanted.after(at).pairs]
 
     def events(self, stream: str, wanted: Ranges) -> Iterator[AnyEvent]:
-        """The events with these numbers, oldest first, as they were recorded."""
+        """The events with these numbers, oldest first, as they were appended."""
         for owner, low, high in self.segments(stream, wanted):
             records = self._rows.all(
                 f"SELECT {COLUMNS} FROM event WHERE stream = ? AND seq BETWEEN ? AND ? ORDER BY seq",

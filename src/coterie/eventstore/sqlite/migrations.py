@@ -1,6 +1,6 @@
-"""How the database's own tables came to be: ordered functions, each run once and recorded.
+"""Migrations of the event store's own tables: ordered functions, each run once and recorded.
 
-Views are not migrated: a view whose schema changed is thrown away and folded again from the log.
+Projections are not migrated: one whose schema changed is rebuilt from the log.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ def m002_jobs(rows: Rows) -> None:
 
 
 def m003_table_names(rows: Rows) -> None:
-    """Name the tables after what they hold. `database.alias_old_tables` lets readers see files from before this."""
+    """Name the tables after what they hold. `database.alias_old_tables` lets readers open files from before this."""
     rows.run(
         """
         ALTER TABLE line RENAME TO stream_lineage;
@@ -71,7 +71,7 @@ MIGRATIONS: tuple[Migration, ...] = (m001_log, m002_jobs, m003_table_names)
 
 
 def migrate(rows: Rows, now: datetime, migrations: tuple[Migration, ...] = MIGRATIONS) -> list[str]:
-    """Bring the schema up to date in one transaction: all of the steps, or none. Returns the names that ran."""
+    """Run the missing migrations in one transaction. Returns their names."""
     rows.run("BEGIN IMMEDIATE")
     try:
         rows.run("CREATE TABLE IF NOT EXISTS migration(name TEXT PRIMARY KEY, applied INTEGER NOT NULL) WITHOUT ROWID")
@@ -99,7 +99,7 @@ def _run(migration: Migration, rows: Rows) -> None:
     try:
         migration(rows)
     except (apsw.FullError, apsw.IOError, apsw.CorruptError):
-        raise  # the disk's fault, not the migration's: whoever opens the file names it
+        raise  # not the migration's fault: translated by the caller
     except Exception as error:
         raise StorageError(
             f"The migration {migration.__name__} failed: {error}.",

@@ -1,8 +1,8 @@
-"""The live tables of all views: kept in step with the log, in its transactions.
+"""Keeps the tables of all projections up to date, in the transactions that append events.
 
-An append folds its events. A control event (rewind, supersede, reset) takes back what no longer counts and replays
-what counts again: in the stream itself everything from the first touched event on, in other streams only events that
-wrote the same rows. Views are independent of each other, so each is mended by itself.
+An append applies its events. A control event (rewind, supersede, reset) undoes events that became inactive and replays
+those that became active: in the stream itself everything from the first affected event on, in other streams only
+events that wrote the same rows. Projections are independent of each other, so each is handled separately.
 """
 
 from __future__ import annotations
@@ -19,58 +19,60 @@ from coterie.eventstore.sqlite.lineage import StreamLineage
 from coterie.eventstore.sqlite.replay import CurrentEvent, Replayer, UndoJournal, active_events, projection_hash
 
 Progress = Callable[[int, int], None]
-"""Called now and then with how many events were folded, and how many there are."""
+"""Called from time to time with the number of events replayed and the total."""
 
 
 Seed = Callable[[Projection, Rows], int]
-"""Fills a view's empty tables from a snapshot and returns the id of its last event; 0 if there is none."""
+"""Fills a projection's empty tables from a snapshot and returns the id of its last event; 0 if there is none."""
 
 
 class LiveProjections:
+    """All projections. `active_changed` is called with the ids of events that became inactive and active."""
+
     def __init__(
         self,
         projections: Sequence[Projection],
         connection: apsw.Connection,
-        recounted: Callable[[set[int], set[int]], None] = lambda dropped, restored: None,
+        active_changed: Callable[[set[int], set[int]], None] = lambda dropped, restored: None,
     ) -> None:
-        self._recounted = recounted
+        self._active_changed = active_changed
         self._rows = Rows(connection)
-        self._lines = StreamLineage(self._rows)
-        self._folding = CurrentEvent(connection)
-        self._live = [LiveProjection(view, self._rows, self._lines, self._folding) for view in projections]
+        self._lineage = StreamLineage(self._rows)
+        self._current = CurrentEvent(connection)
+        self._live = [LiveProjection(each, self._rows, self._lineage, self._current) for each in projections]
         self._touched: dict[LiveProjection, None] = {}
-        """By the transaction under way; most leave most views alone."""
-        self._interested: dict[str, list[LiveProjection]] = {}
+        """Those that the current transaction writes to; most transactions write to few."""
+        self._by_kind: dict[str, list[LiveProjection]] = {}
         for live in self._live:
             for kind in live.kinds:
-                self._interested.setdefault(kind, []).append(live)
+                self._by_kind.setdefault(kind, []).append(live)
         owners: dict[str, str] = {}
-        for view in projections:
-            for table in view.tables:
-                if owners.setdefault(table, view.name) != view.name:
-                    raise TypeError(f"The table {table} belongs to both {owners[table]} and {view.name}.")
-        self._rows.run("CREATE TEMP TABLE taken(event INTEGER PRIMARY KEY)")
+        for projection in projections:
+            for table in projection.tables:
+                if owners.setdefault(table, projection.name) != projection.name:
+                    raise TypeError(f"The table {table} belongs to both {owners[table]} and {projection.name}.")
+        self._rows.run("CREATE TEMP TABLE undone(event INTEGER PRIMARY KEY)")
         self._rows.run("CREATE TEMP TABLE replayed(event INTEGER PRIMARY KEY)")
 
     @property
     def lineage(self) -> StreamLineage:
-        return self._lines
+        return self._lineage
 
     @property
     def projections(self) -> list[Projection]:
         return [live.projection for live in self._live]
 
     def open(self, progress: Progress | None = None, seed: Seed | None = None) -> list[str]:
-        """Make every view current: from where it stands, from a snapshot (`seed`), or from the beginning.
+        """Bring every projection up to date: from its position, from a snapshot (`seed`), or from the beginning.
 
-        Returns the names of the views that had to be folded from further back than where they stood.
+        Returns the names of those that were not up to date.
         """
         self._drop_undeclared()
-        behind = [live for live in self._live if not live.is_current()]
-        for live in behind:
+        outdated = [live for live in self._live if not live.is_current()]
+        for live in outdated:
             live.prepare(seed)
-        self._catch_up(behind, progress)
-        return [live.projection.name for live in behind]
+        self._catch_up(outdated, progress)
+        return [live.projection.name for live in outdated]
 
     def _drop_undeclared(self) -> None:
         """Remove the tables of projections that were renamed or removed since the file was last open.
@@ -93,20 +95,20 @@ class LiveProjections:
         self._touched.clear()
 
     def apply(self, events: Iterable[AnyEvent]) -> None:
-        """Fold fresh events. To be called in the transaction that recorded them."""
+        """Apply new events, in the transaction that appends them."""
         for event in events:
             if event.kind in CONTROL_KINDS:
-                self._turn(event)
+                self._apply_control(event)
                 continue
-            self._folding.event = event.id
-            interested = self._interested.get(event.kind, ())
-            self._touch(interested)
-            for live in interested:
+            self._current.event = event.id
+            concerned = self._by_kind.get(event.kind, ())
+            self._touch(concerned)
+            for live in concerned:
                 live.apply(event)
-        self._folding.event = 0
+        self._current.event = 0
 
     def finish(self, position: int) -> None:
-        """All that was recorded is folded, up to `position`."""
+        """Update derived tables and store `position` as the last event applied."""
         for live in self._touched:
             live.update_derived()
         names = [live.projection.name for live in self._live]
@@ -121,53 +123,53 @@ class LiveProjections:
     def hashes(self) -> dict[str, str]:
         return {live.projection.name: projection_hash(self._rows, live.projection) for live in self._live}
 
-    def _catch_up(self, behind: Sequence[LiveProjection], progress: Progress | None) -> None:
-        """Fold on, in one pass over the log for all of them."""
-        if not behind:
+    def _catch_up(self, outdated: Sequence[LiveProjection], progress: Progress | None) -> None:
+        """Apply the missing events to all of them in one pass over the log."""
+        if not outdated:
             return
-        start = min(live.position for live in behind)
-        kinds = frozenset[str]().union(*(live.kinds for live in behind))
+        start = min(live.position for live in outdated)
+        kinds = frozenset[str]().union(*(live.kinds for live in outdated))
         total = last_event_id(self._rows) - start
-        for event in active_events(self._rows, self._lines, kinds, start):
-            self._folding.event = event.id
-            for live in behind:
+        for event in active_events(self._rows, self._lineage, kinds, start):
+            self._current.event = event.id
+            for live in outdated:
                 if event.id > live.position:
                     live.apply(event)
             if progress and event.id % 5_000 == 0:
                 progress(event.id - start, total)
-        self._folding.event = 0
-        for live in behind:
+        self._current.event = 0
+        for live in outdated:
             live.mark_current()
 
-    def _touch(self, views: Iterable[LiveProjection]) -> None:
-        for live in views:
+    def _touch(self, projections: Iterable[LiveProjection]) -> None:
+        for live in projections:
             if live not in self._touched:
                 self._touched[live] = None
                 live.begin()
 
-    def _turn(self, event: AnyEvent) -> None:
-        """Which events count has changed: mend every view, then let it fold the control event itself."""
+    def _apply_control(self, event: AnyEvent) -> None:
+        """The active events changed: reapply them in every projection, then apply the control event itself."""
         self._touch(self._live)
-        before, after = self._lines.record(event)
+        before, after = self._lineage.record(event)
         if isinstance(event.payload, Forked):
             self._fork(event, event.payload, after)
             return
         old, new = self._difference(event.stream, before, after)
         for live in self._live:
             live.reapply(old, new)
-            self._folding.event = event.id
+            self._current.event = event.id
             live.apply(event)
-        self._recounted(old - new, new - old)
+        self._active_changed(old - new, new - old)
 
     def _fork(self, event: AnyEvent, fork: Forked, inherited: Ranges) -> None:
-        now = self._lines.active(fork.parent)
-        origin = self._lines.parent(fork.parent)
-        if origin is not None:  # the event that made the parent is not inherited, and is not taken back for it
+        now = self._lineage.active(fork.parent)
+        origin = self._lineage.parent(fork.parent)
+        if origin is not None:  # the parent's own fork event is not inherited and must not be undone for that
             inherited |= Ranges([(origin[1] + 1, origin[1] + 1)])
         touched = (now - inherited) | (inherited - now)
         if origin is not None and touched and touched.pairs[0][0] <= origin[1]:
-            # The moment lies in what the parent itself inherited, so its rows cannot be mended back to it.
-            self._folding.event = event.id
+            # The position lies in what the parent itself inherited, so its rows cannot be undone to it.
+            self._current.event = event.id
             for live in self._live:
                 live.apply(event)
             return
@@ -176,13 +178,13 @@ class LiveProjections:
             live.fork(event, fork, old, new)
 
     def _difference(self, stream: str, before: Ranges, after: Ranges) -> tuple[set[int], set[int]]:
-        """The stream's own events from the first that is touched on: those that counted, and those that count."""
+        """Ids of the stream's own events from the first affected one on: the active ones before, and those after."""
         touched = (before - after) | (after - before)
         if not touched:
             return set(), set()
         first = touched.pairs[0][0]
-        origin = self._lines.parent(stream)
-        if origin is not None:  # an inherited event is folded by the event that made the line
+        origin = self._lineage.parent(stream)
+        if origin is not None:  # inherited events are applied by the fork event
             first = max(first, origin[1] + 1)
         tail = self._rows.all("SELECT id, seq FROM event WHERE stream = ? AND seq >= ?", (stream, first))
         old = {event_id for event_id, seq in tail if seq in before}
@@ -191,22 +193,22 @@ class LiveProjections:
 
 
 class LiveProjection:
-    """One view with its journals."""
+    """One projection with the undo journals of its tables."""
 
-    def __init__(self, view: Projection, rows: Rows, lines: StreamLineage, folding: CurrentEvent) -> None:
-        self.projection = view
+    def __init__(self, projection: Projection, rows: Rows, lineage: StreamLineage, current: CurrentEvent) -> None:
+        self.projection = projection
         self._rows = rows
-        self._lines = lines
-        self._folding = folding
-        self._fold = Replayer([view], rows, lines)
+        self._lineage = lineage
+        self._current = current
+        self._replayer = Replayer([projection], rows, lineage)
         self._journals: list[UndoJournal] = []
         self._changed: dict[str, set[Row]] | None = {}
         self._floor = 0
-        self.kinds = self._fold.kinds
+        self.kinds = self._replayer.kinds
         self.position = 0
 
     def is_current(self) -> bool:
-        """Look where the tables stand; True if nothing is to be done."""
+        """Read the stored position; True if the projection is up to date."""
         row = self._rows.one(
             "SELECT fingerprint, position, floor FROM projection WHERE name = ?", (self.projection.name,)
         )
@@ -218,18 +220,18 @@ class LiveProjection:
         return self.position == last_event_id(self._rows)
 
     def prepare(self, seed: Seed | None) -> None:
-        """Get ready to fold on: from where the tables stand, else from a snapshot, else from nothing."""
-        if self.position < 0 or self._reaches_back(self.position):
+        """Prepare for catching up: from the stored position, else from a snapshot, else from the beginning."""
+        if self.position < 0 or self._history_changed_after(self.position):
             self.reset(seed)
 
     def reset(self, seed: Seed | None = None) -> None:
-        """Throw the tables away, and begin from a snapshot if `seed` finds one that still holds."""
-        self._folding.event = 0
+        """Empty the tables, and fill them from a snapshot if `seed` finds one that is still valid."""
+        self._current.event = 0
         for table in self.projection.tables:
             self._rows.run(f"DROP TABLE IF EXISTS {table}; DROP TABLE IF EXISTS undo_{table}")
         self._rows.run(self.projection.schema)
         position = seed(self.projection, self._rows) if seed else 0
-        if position and self._reaches_back(position):
+        if position and self._history_changed_after(position):
             for table in self.projection.tables:
                 self._rows.run(f"DELETE FROM {table}")
             position = 0
@@ -248,12 +250,12 @@ class LiveProjection:
             self.projection.update_derived(self._rows, None)
 
     def rebuild(self) -> None:
-        """Fold this one view again from the beginning."""
+        """Rebuild this projection from the beginning of the log."""
         self.reset()
-        for event in active_events(self._rows, self._lines, self.kinds):
-            self._folding.event = event.id
+        for event in active_events(self._rows, self._lineage, self.kinds):
+            self._current.event = event.id
             self.apply(event)
-        self._folding.event = 0
+        self._current.event = 0
         self.mark_current()
 
     def begin(self) -> None:
@@ -264,7 +266,7 @@ class LiveProjection:
 
     def apply(self, event: AnyEvent) -> None:
         if event.kind in self.kinds:
-            self._fold.apply(event)
+            self._replayer.apply(event)
 
     def update_derived(self) -> None:
         if not self.projection.has_derived:
@@ -279,27 +281,27 @@ class LiveProjection:
         self.projection.update_derived(self._rows, changed)
 
     def reapply(self, old: set[int], new: set[int]) -> None:
-        """Events `old` counted and are taken back; events `new` count and are folded in their place."""
+        """Undo the events `old`, which were active, and apply the events `new`, which are active now."""
         if not old and not new:
             return
-        if min(old | new) <= self._floor:  # the journal does not reach back that far
+        if min(old | new) <= self._floor:  # older than the journal
             self.rebuild()
             return
-        self._rows.run("SAVEPOINT mend")
-        taken = set(old)
-        while overtaken := self._replay(taken, new):
-            self._rows.run("ROLLBACK TO mend")
-            taken |= overtaken
-            new = new | overtaken
-        self._rows.run("RELEASE mend")
+        self._rows.run("SAVEPOINT reapply")
+        undone = set(old)
+        while conflicting := self._replay(undone, new):
+            self._rows.run("ROLLBACK TO reapply")
+            undone |= conflicting
+            new = new | conflicting
+        self._rows.run("RELEASE reapply")
 
     def fork(self, event: AnyEvent, fork: Forked, old: set[int], new: set[int]) -> None:
-        """Give a new line the parent's rows as they were: where the parent stands is mended back, copied, and left.
+        """Copy the parent's rows as of the fork: undo the parent to there, copy the rows, and roll back.
 
-        What inherits little, or from further back than it is long, is folded instead.
+        If that would undo more events than the fork inherits, the inherited events are replayed instead.
         """
         column, touched = self.projection.stream_column, old | new
-        self._folding.event = event.id
+        self._current.event = event.id
         if column is None or 2 * len(touched) > fork.at or (touched and min(touched) <= self._floor):
             self.apply(event)
             return
@@ -310,47 +312,47 @@ class LiveProjection:
         inherited = [journal.rows_of_stream(column, fork.parent) for journal in self._journals]
         self._rows.run("ROLLBACK TO fork; RELEASE fork")
         self._changed = changed
-        self._folding.event = event.id
+        self._current.event = event.id
         for journal, mark, rows in zip(self._journals, marks, inherited, strict=True):
             journal.since = mark
             journal.insert_for_stream(column, event.stream, rows)
-        self._fold.handle(event)
+        self._replayer.handle(event)
 
-    def _replay(self, taken: set[int], new: set[int]) -> set[int]:
-        self._fill("taken", taken)
+    def _replay(self, undone: set[int], new: set[int]) -> set[int]:
+        self._fill("undone", undone)
         while sum(journal.include_later_writers() for journal in self._journals):
             pass
-        joined = {event for (event,) in self._rows.run("SELECT event FROM taken")} - taken
-        self._folding.event = 0
+        dependent = {event for (event,) in self._rows.run("SELECT event FROM undone")} - undone
+        self._current.event = 0
         for journal in self._journals:
             keys = journal.undo()
             if self._changed is not None:
                 self._changed.setdefault(journal.table, set()).update(keys)
-        replayed = new | joined
+        replayed = new | dependent
         self._fill("replayed", replayed)
         sql = f"SELECT {COLUMNS} FROM event WHERE id IN (SELECT event FROM replayed) ORDER BY id"
         for record in self._rows.all(sql):
             if record[3] in self.kinds:
-                self._folding.event = record[0]
-                self._fold.apply(decode(record))
-        self._folding.event = 0
-        overtaken: set[int] = set()
+                self._current.event = record[0]
+                self._replayer.apply(decode(record))
+        self._current.event = 0
+        conflicting: set[int] = set()
         for journal in self._journals:
-            overtaken |= journal.later_writers()
-        return overtaken
+            conflicting |= journal.later_writers()
+        return conflicting
 
     def _attach(self) -> None:
         self._journals = [UndoJournal(self._rows, table) for table in self.projection.tables]
         for journal in self._journals:
             if self.projection.stream_column is not None and not journal.has_column(self.projection.stream_column):
-                raise TypeError(f"The view table {journal.table} has no column {self.projection.stream_column}.")
+                raise TypeError(f"The projection table {journal.table} has no column {self.projection.stream_column}.")
             journal.create()
             journal.create_triggers()
         if self.projection.derived:
             self._rows.run(self.projection.derived)
 
-    def _reaches_back(self, position: int) -> bool:
-        """Whether an event after `position` changed what counts up to it, so that folding on would be wrong."""
+    def _history_changed_after(self, position: int) -> bool:
+        """Whether an event after `position` changed the active events before it, so that they must be replayed."""
         streams = self._rows.all(
             "SELECT DISTINCT stream FROM event WHERE id > ? AND kind IN (?, ?, ?, ?)", (position, *CONTROL_KINDS)
         )
@@ -358,8 +360,8 @@ class LiveProjection:
             row = self._rows.one("SELECT max(seq) FROM event WHERE stream = ? AND id <= ?", (stream, position))
             if row is None or row[0] is None:
                 continue
-            then = self._lines.active_at(stream, row[0])
-            now = self._lines.active(stream).up_to(row[0])
+            then = self._lineage.active_at(stream, row[0])
+            now = self._lineage.active(stream).up_to(row[0])
             if then != now:
                 return True
         return False

@@ -1,4 +1,4 @@
-"""Reading the log without owning it: for the store itself, and for commands that look while a server runs."""
+"""Read access to the log: for the store itself, and for commands that run beside a server."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ from coterie.eventstore.sqlite.jobs import JobQueries
 from coterie.eventstore.sqlite.lineage import StreamLineage
 
 _SEQ_AT = "coalesce((SELECT seq FROM event WHERE stream = ? AND id <= ? ORDER BY seq DESC LIMIT 1), 0)"
-"""Where a stream stood at an event of the log. Sought from its end, where whoever follows it is: a search by id would
-walk through all of the stream each time."""
+"""The head of a stream as of an event id. Searched from the end of the stream, where readers usually are: a search by
+id would scan the whole stream each time."""
 
 
 class LogReader:
@@ -43,7 +43,7 @@ class LogReader:
             return self._readers.rows().all(sql, params)
 
     @contextmanager
-    def _at_one_moment(self) -> Iterator[tuple[Rows, StreamLineage]]:
+    def _consistent(self) -> Iterator[tuple[Rows, StreamLineage]]:
         with translating_errors(self.path), self._readers.snapshot() as rows:
             yield rows, StreamLineage(rows)
 
@@ -51,7 +51,7 @@ class LogReader:
         return int(self.query("SELECT coalesce(max(id), 0) FROM event")[0][0])
 
     def last_time(self) -> datetime | None:
-        """When the newest event was recorded."""
+        """The time of the newest event."""
         rows = self.query("SELECT ts FROM event ORDER BY id DESC LIMIT 1")
         return from_micros(rows[0][0]) if rows else None
 
@@ -60,7 +60,7 @@ class LogReader:
         return int(self.query("SELECT count(*) FROM event")[0][0])
 
     def times(self, ids: Collection[int]) -> dict[int, datetime]:
-        """Event id → when it was recorded, for those of the ids that exist."""
+        """Event id → its time, for those of the ids that exist."""
         wanted = json.dumps([*ids])
         rows = self.query("SELECT id, ts FROM event WHERE id IN (SELECT value FROM json_each(?))", (wanted,))
         return {event: from_micros(ts) for event, ts in rows}
@@ -84,7 +84,7 @@ class LogReader:
         return [decode(record) for record in records]
 
     def distinct_payload_fields(self, kind: str, fields: Sequence[str]) -> list[Row]:
-        """The distinct combinations of some payload fields over all events of a kind, whether they count or not."""
+        """The distinct combinations of some payload fields over all events of a kind, active or not."""
         columns = ", ".join("payload ->> ?" for _ in fields)
         return self.query(f"SELECT DISTINCT {columns} FROM event WHERE kind = ?", (*fields, kind))
 
@@ -136,33 +136,33 @@ class LogReader:
         newest_first: bool = False,
         only_stream: str | None = None,
     ) -> list[AnyEvent]:
-        """As in the port; `only_stream` filters by stream while positions stay event ids."""
+        """As `Log.read`; `only_stream` filters by stream while `after` stays an event id."""
         position = "id" if stream is None and only_stream is None else "seq"
         where = [f"{position} > {_SEQ_AT if only_stream is not None else '?'}"]
-        bound: list[int | str] = [after] if only_stream is None else [only_stream, after]
+        params: list[int | str] = [after] if only_stream is None else [only_stream, after]
         for name in (stream, only_stream):
             if name is not None:
                 where.append("stream = ?")
-                bound.append(name)
+                params.append(name)
         if kinds is not None:
             where.append(f"kind IN ({', '.join('?' * len(kinds))})")
-            bound.extend(kinds)
+            params.extend(kinds)
         direction = "DESC" if newest_first else "ASC"
         records = self.query(
             f"SELECT {COLUMNS} FROM event WHERE {' AND '.join(where)} ORDER BY {position} {direction} LIMIT ?",
-            (*bound, limit),
+            (*params, limit),
         )
         return [decode(record) for record in records]
 
     def history(
         self, stream: str, *, after: int = 0, before: int | None = None, limit: int | None = None
     ) -> list[AnyEvent]:
-        with self._at_one_moment() as (rows, lines):
-            wanted = lines.active(stream).after(after)
+        with self._consistent() as (rows, lineage):
+            wanted = lineage.active(stream).after(after)
             if before is not None:
                 wanted = wanted.up_to(before - 1)
             found: list[AnyEvent] = []
-            for owner, low, high in reversed(lines.segments(stream, wanted)):
+            for owner, low, high in reversed(lineage.segments(stream, wanted)):
                 left = -1 if limit is None else limit - len(found)
                 if left == 0:
                     break
@@ -175,34 +175,34 @@ class LogReader:
         return found
 
     def active(self, stream: str, at: int | None = None) -> Ranges:
-        """The numbers that count in a stream now, or counted when `at` was its last event."""
-        with self._at_one_moment() as (_, lines):
-            return lines.active(stream) if at is None else lines.active_at(stream, at)
+        """The active numbers of a stream, now or when `at` was its last event."""
+        with self._consistent() as (_, lineage):
+            return lineage.active(stream) if at is None else lineage.active_at(stream, at)
 
     def events_at(self, stream: str, wanted: Ranges) -> list[AnyEvent]:
-        """The events with these numbers on a stream's line, whether they count or not."""
-        with self._at_one_moment() as (_, lines):
-            return list(lines.events(stream, wanted))
+        """The events of a stream with these numbers, inherited ones included, active or not."""
+        with self._consistent() as (_, lineage):
+            return list(lineage.events(stream, wanted))
 
     def fork_origin(self, stream: str) -> tuple[str, int] | None:
-        """What a stream was forked from, and where; None if it was not."""
+        """The parent of a fork and the position it was forked at; None for other streams."""
         return StreamLineage(self._readers.rows()).parent(stream)
 
     def preview_rewind(self, stream: str, to: int) -> RewindImpact:
-        with self._at_one_moment() as (_, lines):
-            head = lines.head(stream)
+        with self._consistent() as (_, lineage):
+            head = lineage.head(stream)
             if not 0 <= to <= head:
                 raise BadPoint(
                     f"{stream} cannot be rewound to {to}: it has events 1 to {head}.",
                     "Choose a number in that range.",
                 )
-            now, then = lines.active(stream), lines.active_at(stream, to)
-            dropped, restored = list(lines.events(stream, now - then)), list(lines.events(stream, then - now))
+            now, then = lineage.active(stream), lineage.active_at(stream, to)
+            dropped, restored = list(lineage.events(stream, now - then)), list(lineage.events(stream, then - now))
         return RewindImpact(dropped, restored)
 
     def turn_seqs(self, stream: str, turn: str) -> list[int]:
-        with self._at_one_moment() as (rows, lines):
-            owners = lines.segments(stream, Ranges([(1, lines.head(stream))]))
+        with self._consistent() as (rows, lineage):
+            owners = lineage.segments(stream, Ranges([(1, lineage.head(stream))]))
             found = rows.all("SELECT stream, seq FROM event WHERE turn = ?", (turn,))
         return sorted(seq for owner, seq in found if any(owner == o and low <= seq <= high for o, low, high in owners))
 

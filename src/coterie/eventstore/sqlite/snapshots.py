@@ -1,7 +1,7 @@
-"""Snapshots: what the views held at a moment, in a file of its own, so that a start need not fold a whole life.
+"""Snapshots: the contents of the projections in a file, so that a rebuild need not start at the first event.
 
-A snapshot is never trusted: it carries a hash of every table, and one that is damaged, cut short or made by other
-code is passed over. The log remains the truth; a missing snapshot costs time and nothing else.
+A snapshot holds a hash of every table; one that is damaged, incomplete or made by another version is skipped. Without
+a snapshot a rebuild only takes longer.
 """
 
 from __future__ import annotations
@@ -19,37 +19,43 @@ Warn = Callable[[str], None]
 
 
 def write_snapshot(connections: ReadConnections, projections: Sequence[Projection], path: Path) -> int:
-    """Write what the views hold now, whole or not at all. Returns the id of the last event it includes."""
+    """Write the current contents of the projections atomically. Returns the id of the last event included."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    draft = path.with_suffix(".partial")
-    draft.unlink(missing_ok=True)
+    partial = path.with_suffix(".partial")
+    partial.unlink(missing_ok=True)
     try:
-        last = _write(connections, projections, draft)
-        publish_file(draft, path)
+        last = _write(connections, projections, partial)
+        publish_file(partial, path)
     except BaseException:
-        draft.unlink(missing_ok=True)  # on a full disk a half-written file would only take room
+        partial.unlink(missing_ok=True)  # on a full disk a half-written file would only take space
         raise
     return last
 
 
-def _write(readers: ReadConnections, views: Sequence[Projection], draft: Path) -> int:
-    with translating_errors(draft), readers.snapshot() as source:
-        target = apsw.Connection(str(draft))
+def _write(connections: ReadConnections, projections: Sequence[Projection], partial: Path) -> int:
+    with translating_errors(partial), connections.snapshot() as source:
+        target = apsw.Connection(str(partial))
         try:
             rows = Rows(target)
-            rows.all("PRAGMA journal_mode = OFF; PRAGMA synchronous = OFF")  # it gets its name when it is whole
+            rows.all("PRAGMA journal_mode = OFF; PRAGMA synchronous = OFF")  # it is published when it is complete
             rows.run("BEGIN")
             rows.run(
-                "CREATE TABLE held(view TEXT, fingerprint TEXT, position INTEGER, tbl TEXT, hash TEXT,"
-                " PRIMARY KEY(view, tbl))"
+                "CREATE TABLE contents(projection TEXT, fingerprint TEXT, position INTEGER, table_name TEXT, hash TEXT,"
+                " PRIMARY KEY(projection, table_name))"
             )
             positions: dict[str, int] = dict(source.all("SELECT name, position FROM projection"))
-            for view in views:
-                rows.run(view.schema)
-                for table in view.tables:
+            for projection in projections:
+                rows.run(projection.schema)
+                for table in projection.tables:
                     _copy(source, rows, table)
-                    told = (view.name, view.fingerprint, positions[view.name], table, table_hash(rows, table))
-                    rows.run("INSERT INTO held VALUES (?, ?, ?, ?, ?)", told)
+                    params = (
+                        projection.name,
+                        projection.fingerprint,
+                        positions[projection.name],
+                        table,
+                        table_hash(rows, table),
+                    )
+                    rows.run("INSERT INTO contents VALUES (?, ?, ?, ?, ?)", params)
             rows.run("COMMIT")
         finally:
             target.close()
@@ -57,14 +63,14 @@ def _write(readers: ReadConnections, views: Sequence[Projection], draft: Path) -
 
 
 def seed_from_snapshots(folder: Path, warn: Warn) -> Callable[[Projection, Rows], int]:
-    """How a view begins from the newest good snapshot in a folder, for `Store.open(seed=…)`."""
+    """A function that fills a projection from the newest usable snapshot in a folder, for `Store.open(seed=…)`."""
 
-    def seed(view: Projection, rows: Rows) -> int:
+    def seed(projection: Projection, rows: Rows) -> int:
         for path in list_snapshots(folder):
             try:
-                position = _read(path, view, rows)
+                position = _read(path, projection, rows)
             except (apsw.Error, _Damaged) as error:
-                warn(f"The snapshot {path.name} is damaged ({error}) and is passed over.")
+                warn(f"The snapshot {path.name} is damaged ({error}) and is skipped.")
                 continue
             if position:
                 return position
@@ -78,7 +84,7 @@ def list_snapshots(folder: Path) -> list[Path]:
 
 
 def prune_snapshots(folder: Path, keep: int) -> list[Path]:
-    """Remove all but the newest; returns what was removed."""
+    """Remove all but the newest `keep` snapshots. Returns the removed ones."""
     old = list_snapshots(folder)[keep:]
     for path in old:
         path.unlink(missing_ok=True)
@@ -89,23 +95,27 @@ class _Damaged(Exception):
     pass
 
 
-def _read(path: Path, view: Projection, rows: Rows) -> int:
+def _read(path: Path, projection: Projection, rows: Rows) -> int:
     connection = apsw.Connection(str(path), flags=apsw.SQLITE_OPEN_READONLY)
     try:
         source = Rows(connection)
-        held = source.all("SELECT fingerprint, position, tbl, hash FROM held WHERE view = ?", (view.name,))
-        if not held or any(fingerprint != view.fingerprint for fingerprint, *_ in held):
+        if source.one("SELECT 1 FROM sqlite_schema WHERE name = 'held'"):
+            return 0  # the format of an earlier version
+        contents = source.all(
+            "SELECT fingerprint, position, table_name, hash FROM contents WHERE projection = ?", (projection.name,)
+        )
+        if not contents or any(fingerprint != projection.fingerprint for fingerprint, *_ in contents):
             return 0
-        if {table for _, _, table, _ in held} != set(view.tables):
+        if {table for _, _, table, _ in contents} != set(projection.tables):
             raise _Damaged("a table is missing")
-        for _, _, table, expected in held:
+        for _, _, table, expected in contents:
             if table_hash(source, table) != expected:
                 raise _Damaged(f"the rows of {table} have changed")
         last = rows.one("SELECT coalesce(max(id), 0) FROM event")
-        position = int(held[0][1])
+        position = int(contents[0][1])
         if last is None or position > last[0]:
-            raise _Damaged("it knows events that the log does not have")
-        for table in view.tables:
+            raise _Damaged("it includes events that the log does not have")
+        for table in projection.tables:
             _copy(source, rows, table)
         return position
     finally:

@@ -1,6 +1,6 @@
-"""The store: one SQLite file with the log, its views and its jobs, owned by one process.
+"""The event store on one SQLite file, owned by one process: the log, projections and jobs.
 
-It implements the ports `Log` (here) and `Jobs` (`store.jobs`) and tells the bus what was committed.
+`Store` implements the protocol `Log`, `store.jobs` the protocol `Jobs`. Committed events are published on the bus.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ class Store:
         path: Path,
         lock: ProcessLock,
         connection: apsw.Connection,
-        views: LiveProjections,
+        projections: LiveProjections,
         recorder: EventRecorder,
         table: JobTable,
         bus: Bus,
@@ -57,7 +57,7 @@ class Store:
         self.bus = bus
         self._lock = lock
         self._connection = connection
-        self._views = views
+        self._projections = projections
         self._recorder = recorder
         self._table = table
         self._rows = Rows(connection)
@@ -67,9 +67,9 @@ class Store:
             path,
             begin=recorder.begin,
             end=recorder.end,
-            committed=self._announce,
-            rolled_back=self._forget,
-            untouched=lambda: recorder.last_id,
+            committed=self._publish_committed,
+            rolled_back=self._discard_uncommitted,
+            state_token=lambda: recorder.last_id,
         )
         self.jobs = SqliteJobs(self._writer, self._reader.connections, table, recorder.encode_and_append)
         self.schedules = JobSchedules(self._writer, self._reader.connections, self._rows, table, clock)
@@ -85,7 +85,7 @@ class Store:
         progress: Progress | None = None,
         seed: Seed | None = None,
     ) -> Store:
-        """Take the file, bring its schema and views up to date, and start the writer. Changes nothing if it cannot."""
+        """Lock the file, update its schema and projections, and start the writer. A failure changes nothing."""
         path, clock = Path(path), clock or SystemClock()
         lock = ProcessLock(path)
         lock.acquire()
@@ -95,15 +95,15 @@ class Store:
             with translating_errors(path):
                 rows = Rows(connection)
                 migrate(rows, clock.now())
-                if strange := unknown_kinds(rows.all("SELECT kind, version FROM event_kind ORDER BY kind, version")):
-                    raise unknown_event_error(strange)
+                if unknown := unknown_kinds(rows.all("SELECT kind, version FROM event_kind ORDER BY kind, version")):
+                    raise unknown_event_error(unknown)
                 table = JobTable(rows, clock)
 
-                def recounted(dropped: set[int], restored: set[int]) -> None:
+                def active_changed(dropped: set[int], restored: set[int]) -> None:
                     table.withdraw(dropped)
                     table.reinstate(restored)
 
-                live = LiveProjections(projections, connection, recounted)
+                live = LiveProjections(projections, connection, active_changed)
                 rows.run("BEGIN IMMEDIATE")
                 live.open(progress, seed)
                 rows.run("COMMIT")
@@ -116,7 +116,7 @@ class Store:
             raise
 
     def close(self) -> None:
-        """Finish every write that was asked for, then let the file go."""
+        """Finish the queued writes, then release the file."""
         self._writer.close()
         self._reader.close()
         self._connection.close()
@@ -125,7 +125,7 @@ class Store:
     async def append(
         self, new_events: Sequence[NewEvent], *, expect: Mapping[str, int] | None = None, jobs: Sequence[NewJob] = ()
     ) -> list[AnyEvent]:
-        texts = [encode(draft.payload) for draft in new_events]
+        texts = [encode(new.payload) for new in new_events]
         return await self._writer.run(
             lambda: self._recorder.append(new_events, texts, expect, jobs), small=is_small(new_events)
         )
@@ -134,11 +134,11 @@ class Store:
         self, new_events: Sequence[NewEvent], *, expect: Mapping[str, int] | None = None, jobs: Sequence[NewJob] = ()
     ) -> list[AnyEvent]:
         """`append` for callers without an event loop: blocks until it is durable."""
-        texts = [encode(draft.payload) for draft in new_events]
+        texts = [encode(new.payload) for new in new_events]
         return self._writer.run_blocking(lambda: self._recorder.append(new_events, texts, expect, jobs))
 
     def transact(self, work: Callable[[Rows], T]) -> T:
-        """A durable change that is no event (a cache, an index), in a transaction of the writer. Blocks."""
+        """Make a durable change that is not an event (a cache, an index), in a transaction. Blocks."""
         return self._writer.run_blocking(lambda: self._recorder.run_flushed(work))
 
     def query(self, sql: str, params: Params = ()) -> list[Row]:
@@ -150,7 +150,7 @@ class Store:
 
     @property
     def is_writable(self) -> bool:
-        """Whether the writer is at work."""
+        """Whether the writer still runs."""
         return self._writer.alive
 
     @property
@@ -159,7 +159,7 @@ class Store:
 
     @property
     def projections(self) -> list[Projection]:
-        return self._views.projections
+        return self._projections.projections
 
     async def read(
         self,
@@ -181,13 +181,13 @@ class Store:
         return self._reader.head(stream)
 
     async def tail(self, after: int = 0) -> AsyncIterator[AnyEvent]:
-        async with self.bus.subscribe("event.>", limit=1, when_slow=WhenSlow.DROP_OLDEST) as news:
+        async with self.bus.subscribe("event.>", limit=1, when_slow=WhenSlow.DROP_OLDEST) as messages:
             while True:
                 while page := self._reader.read(after=after):
                     for event in page:
                         yield event
                     after = page[-1].id
-                await anext(news)
+                await anext(messages)
 
     async def preview_rewind(self, stream: str, to: int) -> RewindImpact:
         return self._reader.preview_rewind(stream, to)
@@ -197,15 +197,15 @@ class Store:
 
     async def redo(self, stream: str, *, actor: str = "system") -> AnyEvent:
         last = self._reader.read(stream, limit=1, newest_first=True)
-        taken_back = last and (isinstance(last[0].payload, Reset) or last[0].payload == Rewound(to=_to(last[0])))
-        if not taken_back:
+        can_redo = last and (isinstance(last[0].payload, Reset) or last[0].payload == Rewound(to=_rewound_to(last[0])))
+        if not can_redo:
             raise BadPoint(
-                f"There is nothing to redo in {stream}: something has happened since it was rewound, or it never was.",
-                "Fork at the moment you want back instead.",
+                f"There is nothing to redo in {stream}: it was not rewound, or there are events after that.",
+                "Fork at the position you want back instead.",
             )
         seq = last[0].seq
-        draft = NewEvent(stream, Rewound(to=seq - 1, redo=True), actor)
-        return (await self.append([draft], expect={stream: seq}))[0]
+        redo = NewEvent(stream, Rewound(to=seq - 1, redo=True), actor)
+        return (await self.append([redo], expect={stream: seq}))[0]
 
     async def supersede(
         self,
@@ -230,40 +230,40 @@ class Store:
     async def purge(
         self, stream: str, *, first: int = 1, last: int | None = None, reason: str = "", actor: str = "system"
     ) -> AnyEvent:
-        """Erase events for good, from the file's free pages and its journal too. This cannot be taken back."""
+        """Erase events permanently, also from the file's free pages and its journal."""
         until = 2**62 if last is None else last
         event = await self._writer.run(lambda: self._recorder.purge(stream, first, until, reason, actor))
         await self._writer.run_outside_transaction(self._empty_journal)
         return event
 
     def rebuild(self, progress: Progress | None = None) -> None:
-        """Fold every view again from the beginning of the log."""
-        self._writer.run_blocking(lambda: self._recorder.run_flushed(lambda _: self._views.rebuild(progress)))
+        """Rebuild every projection from the beginning of the log."""
+        self._writer.run_blocking(lambda: self._recorder.run_flushed(lambda _: self._projections.rebuild(progress)))
 
     def hashes(self) -> dict[str, str]:
-        """A hash per view of what its tables hold."""
-        return self._writer.run_blocking(self._views.hashes)
+        """Projection → a hash of the contents of its tables."""
+        return self._writer.run_blocking(self._projections.hashes)
 
     def _empty_journal(self) -> None:
         self._rows.run("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
 
-    async def _control(self, draft: NewEvent) -> AnyEvent:
-        return (await self.append([draft]))[0]
+    async def _control(self, new_event: NewEvent) -> AnyEvent:
+        return (await self.append([new_event]))[0]
 
-    def _forget(self) -> None:
+    def _discard_uncommitted(self) -> None:
         self._recorder.reload()
         self._table.take_ready_kinds()
 
-    def _announce(self) -> None:
-        self.bus.publish(_news(self._recorder.take_appended(), self._table.take_ready_kinds()))
+    def _publish_committed(self) -> None:
+        self.bus.publish(_messages_of(self._recorder.take_appended(), self._table.take_ready_kinds()))
 
 
-def _news(events: Sequence[AnyEvent], readied: Collection[str]) -> Iterator[BusMessage]:
+def _messages_of(events: Sequence[AnyEvent], readied: Collection[str]) -> Iterator[BusMessage]:
     for event in events:
         yield BusMessage(f"event.{subject_token(event.stream)}.{event.kind}", event)
     if readied:
         yield BusMessage(READY, readied)
 
 
-def _to(event: AnyEvent) -> int:
+def _rewound_to(event: AnyEvent) -> int:
     return event.payload.to if isinstance(event.payload, Rewound) else -1

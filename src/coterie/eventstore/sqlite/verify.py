@@ -1,4 +1,4 @@
-"""Holding the database to its word: the file is sound, the log has no holes, every view is the fold of the log."""
+"""Verification: the file is intact, the log has no gaps, and every projection equals a replay of the log."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _PAGE = 2_000
 class VerifyReport:
     events: int = 0
     projections: dict[str, bool] = field(default_factory=dict)
-    """View → whether its tables equal a fresh fold of the log."""
+    """Projection → whether its tables equal a replay of the log."""
     problems: list[str] = field(default_factory=list)
 
     @property
@@ -30,50 +30,50 @@ class VerifyReport:
 def verify(
     reader: LogReader, projections: Sequence[Projection], progress: Callable[[str], None] = lambda _: None
 ) -> VerifyReport:
-    """Check everything at one moment, without disturbing whoever owns the file."""
-    findings = VerifyReport()
+    """Check one consistent state of the database, without disturbing the process that owns it."""
+    report = VerifyReport()
     with translating_errors(reader.path), reader.connections.snapshot() as rows:
         progress("the file")
         for (line,) in rows.run("PRAGMA integrity_check"):
             if line != "ok":
-                findings.problems.append(f"The file is damaged: {line}.")
-        if findings.problems:
-            return findings
+                report.problems.append(f"The file is damaged: {line}.")
+        if report.problems:
+            return report
         progress("the log")
-        _check_log(rows, findings)
-        if findings.problems:
-            return findings
-        for view in projections:
-            progress(f"the view {view.name}")
-            _check_view(rows, view, findings)
-    return findings
+        _check_log(rows, report)
+        if report.problems:
+            return report
+        for projection in projections:
+            progress(f"the projection {projection.name}")
+            _check_projection(rows, projection, report)
+    return report
 
 
-def _check_log(rows: Rows, findings: VerifyReport) -> None:
-    if strange := unknown_kinds(rows.all("SELECT DISTINCT kind, version FROM event")):
-        findings.problems.extend(
-            f"The log holds {kind} (version {version}), unknown here." for kind, version in strange
+def _check_log(rows: Rows, report: VerifyReport) -> None:
+    if unknown := unknown_kinds(rows.all("SELECT DISTINCT kind, version FROM event")):
+        report.problems.extend(
+            f"The log holds {kind} (version {version}), which this version does not know." for kind, version in unknown
         )
         return
-    lines = StreamLineage(rows)
+    lineage = StreamLineage(rows)
     heads: dict[str, int] = {}
     after = 0
     while page := rows.all(f"SELECT {COLUMNS} FROM event WHERE id > ? ORDER BY id LIMIT {_PAGE}", (after,)):
         for record in page:
             event = decode(record)
-            findings.events += 1
+            report.events += 1
             first = event.payload.at + 1 if isinstance(event.payload, Forked) else 1
             expected = heads.get(event.stream, first - 1) + 1
             if event.seq != expected and not _purged(rows, event.stream, expected, event.seq - 1):
-                findings.problems.append(f"{event.stream} jumps from {expected - 1} to {event.seq}.")
+                report.problems.append(f"{event.stream} jumps from {expected - 1} to {event.seq}.")
             heads[event.stream] = event.seq
-            if event.kind in CONTROL_KINDS and not lines.is_recorded(event):
-                findings.problems.append(f"What counts in {event.stream} after {event.seq} is not what the log says.")
+            if event.kind in CONTROL_KINDS and not lineage.is_recorded(event):
+                report.problems.append(f"The active events of {event.stream} after {event.seq} differ from the log.")
         after = page[-1][0]
 
 
 def _purged(rows: Rows, stream: str, first: int, last: int) -> bool:
-    """Whether a gap was made by a purge, and said so."""
+    """Whether a gap was made by a recorded purge."""
     covered = rows.one(
         "SELECT 1 FROM event WHERE kind = 'purged' AND json_extract(payload, '$.stream') = ?"
         " AND json_extract(payload, '$.first_seq') <= ? AND json_extract(payload, '$.last_seq') >= ?",
@@ -82,13 +82,13 @@ def _purged(rows: Rows, stream: str, first: int, last: int) -> bool:
     return covered is not None
 
 
-def _check_view(rows: Rows, view: Projection, findings: VerifyReport) -> None:
-    row = rows.one("SELECT fingerprint FROM projection WHERE name = ?", (view.name,))
-    if row is None or row[0] != view.fingerprint:
-        findings.problems.append(f"The view {view.name} has not been folded by this version yet.")
-        findings.projections[view.name] = False
+def _check_projection(rows: Rows, projection: Projection, report: VerifyReport) -> None:
+    row = rows.one("SELECT fingerprint FROM projection WHERE name = ?", (projection.name,))
+    if row is None or row[0] != projection.fingerprint:
+        report.problems.append(f"The projection {projection.name} was not built by this version yet.")
+        report.projections[projection.name] = False
         return
-    same = projection_hash(rows, view) == replayed_hash(view, rows)
-    findings.projections[view.name] = same
+    same = projection_hash(rows, projection) == replayed_hash(projection, rows)
+    report.projections[projection.name] = same
     if not same:
-        findings.problems.append(f"The view {view.name} is not what the log says.")
+        report.problems.append(f"The projection {projection.name} differs from a replay of the log.")

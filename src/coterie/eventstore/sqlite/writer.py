@@ -1,10 +1,10 @@
-"""One writer at a time. Requests that wait while a commit is under way share the next one.
+"""The single writer with group commit: requests that arrive during a commit share the next one.
 
-Each request runs in the transaction of its batch; if one fails the batch is rolled back and its requests run again,
-each alone, so that a mistake of one caller never costs another. A caller hears back only after the commit.
+Each request runs in the transaction of its batch. If one fails, the batch is rolled back and its requests run again
+separately, so that one caller's error does not affect another. Callers get their result after the commit.
 
-A thread of its own commits for event loops, unless commits have lately been so quick that handing a batch over would
-take as long: then the loop that asked commits brief requests itself. Who blocks anyway does too (ADR 0010).
+A thread commits for event loops, unless recent commits were so fast that handing over to it would take as long: then
+the loop commits small requests itself. Blocking callers commit on their own thread too (ADR 0010).
 """
 
 from __future__ import annotations
@@ -28,46 +28,45 @@ from coterie.eventstore.sqlite.database import storage_error
 T = TypeVar("T")
 Work = Callable[[], T]
 
-_LARGEST_BATCH = 1_024
-_MOST_IN_LOOP = 64
-_QUICK_SECONDS = 0.002
-"""An event loop may stand still for so long; a slower disk or a heavier view is the thread's to wait for."""
+_MAX_BATCH = 1_024
+_MAX_IN_LOOP = 64
+_MAX_LOOP_BLOCK_S = 0.002
+"""How long a commit may block an event loop; slower ones are left to the thread."""
 _log = get_logger(__name__)
 
 
 class WriteRequest(Generic[T]):
-    """One request and the place where its answer goes: a future of the caller's own loop or thread."""
+    """A request and the future of the caller's loop or thread that receives its result."""
 
     __slots__ = ("error", "future", "loop", "outside_transaction", "result", "work")
 
     def __init__(
         self,
         work: Work[T],
-        answer: asyncio.Future[T] | Future[T],
+        future: asyncio.Future[T] | Future[T],
         loop: asyncio.AbstractEventLoop | None,
-        between: bool = False,
+        outside_transaction: bool = False,
     ) -> None:
-        """`between`: to be run by itself, outside of any transaction."""
         self.work = work
-        self.future = answer
+        self.future = future
         self.loop = loop
-        self.outside_transaction = between
+        self.outside_transaction = outside_transaction
         self.result: T | None = None
         self.error: BaseException | None = None
 
     def deliver(self) -> None:
-        answer = self.future
-        if answer.cancelled() or (isinstance(answer, Future) and not answer.set_running_or_notify_cancel()):
+        future = self.future
+        if future.cancelled() or (isinstance(future, Future) and not future.set_running_or_notify_cancel()):
             return
         if self.error is not None:
-            answer.set_exception(self.error)
+            future.set_exception(self.error)
         else:
-            answer.set_result(cast("T", self.result))
+            future.set_result(cast("T", self.result))
 
 
 @dataclass(slots=True)
 class WriterStats:
-    """What the writer has done since it started."""
+    """Totals since the start."""
 
     commits: int = 0
     requests: int = 0
@@ -86,157 +85,157 @@ class Writer:
         end: Callable[[], None],
         committed: Callable[[], None],
         rolled_back: Callable[[], None],
-        untouched: Callable[[], object] = lambda: None,
+        state_token: Callable[[], object] = lambda: None,
     ) -> None:
-        """`untouched` tells whether a request that was refused has left a trace: equal before and after if not."""
-        self._untouched = untouched
+        """`state_token` must differ after a request that changed in-memory state; compared when a request fails."""
+        self._state_token = state_token
         self._connection = connection
         self._path = path
         self._begin = begin
         self._end = end
         self._committed = committed
         self._rolled_back = rolled_back
-        self._waiting: deque[WriteRequest[Any]] = deque()
-        self._news = threading.Condition(threading.Lock())
-        self._turn = threading.Lock()
-        self._lately = 0.0
-        self._brief: dict[asyncio.AbstractEventLoop, list[WriteRequest[Any]]] = {}
+        self._queue: deque[WriteRequest[Any]] = deque()
+        self._queued = threading.Condition(threading.Lock())
+        self._commit_lock = threading.Lock()
+        self._average_s = 0.0
+        self._small_requests: dict[asyncio.AbstractEventLoop, list[WriteRequest[Any]]] = {}
         self._closed = False
         self.stats = WriterStats()
-        self._thread = threading.Thread(target=self._serve, name="coterie-writer", daemon=True)
+        self._thread = threading.Thread(target=self._run_thread, name="coterie-writer", daemon=True)
         self._thread.start()
 
     def run(self, work: Work[T], *, small: bool = False) -> asyncio.Future[T]:
-        """To be awaited: the answer comes after the commit. `brief`: a few rows, no more."""
+        """Run `work` in a transaction; the future resolves after the commit. `small`: it writes a few rows at most."""
         loop = asyncio.get_running_loop()
-        answer: asyncio.Future[T] = loop.create_future()
-        ticket = WriteRequest(work, answer, loop)
-        if not small or self._lately > _QUICK_SECONDS:
-            self._enter(ticket)
-        elif (gathered := self._brief.get(loop)) is not None:
-            gathered.append(ticket)
+        future: asyncio.Future[T] = loop.create_future()
+        request = WriteRequest(work, future, loop)
+        if not small or self._average_s > _MAX_LOOP_BLOCK_S:
+            self._enqueue(request)
+        elif (requests := self._small_requests.get(loop)) is not None:
+            requests.append(request)
         else:
-            # What this turn of the loop still brings shares the commit.
-            self._brief[loop] = [ticket]
+            # Further small requests of this iteration of the loop share the commit.
+            self._small_requests[loop] = [request]
             loop.call_soon(self._commit_in_loop, loop)
-        return answer
+        return future
 
     async def run_outside_transaction(self, work: Work[T]) -> T:
-        """Run something on the writer's connection that cannot be part of a transaction."""
+        """Run a function on the writer's connection that cannot be part of a transaction."""
         loop = asyncio.get_running_loop()
-        answer: asyncio.Future[T] = loop.create_future()
-        self._enter(WriteRequest(work, answer, loop, between=True))
-        return await answer
+        future: asyncio.Future[T] = loop.create_future()
+        self._enqueue(WriteRequest(work, future, loop, outside_transaction=True))
+        return await future
 
     def run_blocking(self, work: Work[T]) -> T:
-        """The same for callers without an event loop: block until it is durable."""
-        answer: Future[T] = Future()
-        ticket = WriteRequest(work, answer, None)
-        if not self._commit_here([ticket]):  # who would wait anyway may as well do it
-            self._enter(ticket)
-        return answer.result()
+        """Run `work` in a transaction and block until it is durable, for callers without an event loop."""
+        future: Future[T] = Future()
+        request = WriteRequest(work, future, None)
+        if not self._commit_here([request]):  # else the thread does it
+            self._enqueue(request)
+        return future.result()
 
     @property
     def alive(self) -> bool:
         return self._thread.is_alive()
 
     def close(self) -> None:
-        """Finish what was asked for, then stop."""
-        with self._news:
-            while self._brief:
-                self._waiting.extend(self._brief.popitem()[1])
+        """Finish the queued requests, then stop."""
+        with self._queued:
+            while self._small_requests:
+                self._queue.extend(self._small_requests.popitem()[1])
             self._closed = True
-            self._news.notify()
+            self._queued.notify()
         self._thread.join()
-        with self._turn:  # a loop may be at its last commit
+        with self._commit_lock:  # an event loop may still be committing
             return
 
-    def _enter(self, *tickets: WriteRequest[Any]) -> None:
-        with self._news:
+    def _enqueue(self, *requests: WriteRequest[Any]) -> None:
+        with self._queued:
             if self._closed:
                 raise _closed()
-            self._waiting.extend(tickets)
-            self._news.notify()
+            self._queue.extend(requests)
+            self._queued.notify()
 
-    def _serve(self) -> None:
+    def _run_thread(self) -> None:
         while True:
-            with self._news:
-                while not self._waiting:
+            with self._queued:
+                while not self._queue:
                     if self._closed:
                         return
-                    self._news.wait()
-            with self._turn:
-                batch = [self._waiting.popleft() for _ in range(min(len(self._waiting), _LARGEST_BATCH))]
+                    self._queued.wait()
+            with self._commit_lock:
+                batch = [self._queue.popleft() for _ in range(min(len(self._queue), _MAX_BATCH))]
                 self._commit(batch, _deliver_across)
 
     def _commit_in_loop(self, loop: asyncio.AbstractEventLoop) -> None:
-        """Commit what a loop has gathered, here and now, if nobody else writes or waits to; else hand it over."""
-        batch = self._brief.pop(loop, [])
-        if len(batch) <= _MOST_IN_LOOP and self._commit_here(batch):
+        """Commit the small requests of a loop on its thread if the writer is idle; else queue them."""
+        batch = self._small_requests.pop(loop, [])
+        if len(batch) <= _MAX_IN_LOOP and self._commit_here(batch):
             return
         try:
-            self._enter(*batch)
+            self._enqueue(*batch)
         except StorageError as error:
-            for ticket in batch:
-                ticket.error = error
-                ticket.deliver()
+            for request in batch:
+                request.error = error
+                request.deliver()
 
     def _commit_here(self, batch: Sequence[WriteRequest[Any]]) -> bool:
-        """Commit on the thread that asks; False if it is not its turn."""
-        if not self._turn.acquire(blocking=False):
+        """Commit on the calling thread; False if the writer is busy."""
+        if not self._commit_lock.acquire(blocking=False):
             return False
         try:
-            if self._waiting or self._closed:
+            if self._queue or self._closed:
                 return False
             self._commit(batch, _deliver_all)
             return True
         finally:
-            self._turn.release()
+            self._commit_lock.release()
 
     def _commit(
         self, batch: Sequence[WriteRequest[Any]], deliver: Callable[[Sequence[WriteRequest[Any]]], None]
     ) -> None:
-        if any(ticket.outside_transaction for ticket in batch):
-            for ticket in batch:
-                self._run_between(ticket) if ticket.outside_transaction else self._commit([ticket], deliver)
+        if any(request.outside_transaction for request in batch):
+            for request in batch:
+                self._run_alone(request) if request.outside_transaction else self._commit([request], deliver)
             return
         started = time.perf_counter()
         try:
             self._transact(batch)
         except BaseException as error:
             if len(batch) == 1:
-                batch[0].error = self._named(error)
+                batch[0].error = self._translated(error)
                 deliver(batch)
             else:
-                for ticket in batch:
-                    self._commit([ticket], deliver)
+                for request in batch:
+                    self._commit([request], deliver)
             return
         seconds = time.perf_counter() - started
-        self._lately += (seconds - self._lately) / 8
+        self._average_s += (seconds - self._average_s) / 8
         self.stats.commits += 1
         self.stats.requests += len(batch)
         self.stats.seconds += seconds
         try:
             self._committed()
         except Exception:
-            # What is committed is committed: whoever could not be told reads the log.
-            _log.exception("telling of a commit failed")
+            # The commit stands; subscribers that missed the message read the log.
+            _log.exception("publishing a commit failed")
         deliver(batch)
 
-    def _run_between(self, ticket: WriteRequest[Any]) -> None:
+    def _run_alone(self, request: WriteRequest[Any]) -> None:
         try:
-            ticket.result = ticket.work()
+            request.result = request.work()
         except BaseException as error:
-            ticket.error = self._named(error)
-        _deliver_across([ticket])
+            request.error = self._translated(error)
+        _deliver_across([request])
 
     def _transact(self, batch: Sequence[WriteRequest[Any]]) -> None:
         execute = self._connection.execute
         try:
             execute("BEGIN IMMEDIATE")
             self._begin()
-            for ticket in batch:
-                self._perform(ticket)
+            for request in batch:
+                self._perform(request)
             self._end()
             execute("COMMIT")
         except BaseException:
@@ -245,16 +244,16 @@ class Writer:
             self._rolled_back()
             raise
 
-    def _perform(self, ticket: WriteRequest[Any]) -> None:
-        before = self._connection.total_changes(), self._untouched()
+    def _perform(self, request: WriteRequest[Any]) -> None:
+        before = self._connection.total_changes(), self._state_token()
         try:
-            ticket.result = ticket.work()
+            request.result = request.work()
         except CoterieError as error:
-            if (self._connection.total_changes(), self._untouched()) != before:
+            if (self._connection.total_changes(), self._state_token()) != before:
                 raise
-            ticket.error = error  # refused before it wrote anything: the others need not run again
+            request.error = error  # it failed before it wrote anything, so the batch can go on
 
-    def _named(self, error: BaseException) -> BaseException:
+    def _translated(self, error: BaseException) -> BaseException:
         return storage_error(error, self._path) if isinstance(error, apsw.Error) else error
 
 
@@ -263,20 +262,20 @@ def _closed() -> StorageError:
 
 
 def _deliver_across(batch: Sequence[WriteRequest[Any]]) -> None:
-    """Answer every caller on its own thread; those of one event loop with a single wake-up."""
+    """Deliver results on the callers' threads, with a single wake-up per event loop."""
     by_loop: dict[asyncio.AbstractEventLoop, list[WriteRequest[Any]]] = {}
-    for ticket in batch:
-        if ticket.loop is None:
-            ticket.deliver()
+    for request in batch:
+        if request.loop is None:
+            request.deliver()
         else:
-            by_loop.setdefault(ticket.loop, []).append(ticket)
-    for loop, tickets in by_loop.items():
+            by_loop.setdefault(request.loop, []).append(request)
+    for loop, requests in by_loop.items():
         try:
-            loop.call_soon_threadsafe(_deliver_all, tickets)
+            loop.call_soon_threadsafe(_deliver_all, requests)
         except RuntimeError:
-            continue  # the loop closed while we wrote: its callers are gone, the events are not
+            continue  # the loop has closed: its callers are gone, but the events are stored
 
 
-def _deliver_all(tickets: Sequence[WriteRequest[Any]]) -> None:
-    for ticket in tickets:
-        ticket.deliver()
+def _deliver_all(requests: Sequence[WriteRequest[Any]]) -> None:
+    for request in requests:
+        request.deliver()

@@ -11,11 +11,11 @@ def test_s28_whoever_waits_is_told_how_far_it_is() -> None:
     with RestorePage("127.0.0.1", 0) as room:
         address = f"http://127.0.0.1:{room.port}"
         assert httpx.get(f"{address}/health").json()["restoring"] == {"what": "", "done": 0, "most": 0}
-        room.set_progress("Checking the copy", 3, 25)
+        room.set_progress("Checking the backup", 3, 25)
         answer = httpx.post(f"{address}/chats/a/turns", json={"text": "Hello?"})
         assert answer.status_code == 503
         assert answer.headers["retry-after"] == "1"
-        assert answer.json()["restoring"] == {"what": "Checking the copy", "done": 3, "most": 25}
+        assert answer.json()["restoring"] == {"what": "Checking the backup", "done": 3, "most": 25}
         assert {"error", "fix"} <= answer.json().keys()
         assert httpx.head(address).status_code == 503
 
