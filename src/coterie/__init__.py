@@ -1,12 +1,12 @@
-"""Coterie: a local-first engine for AI characters that remember.
+"""Coterie: a local-first, event-sourced server for AI characters with long-term memory.
 
-The log is the only truth. Everything else is a view you can throw away.
+The event log is the source of truth; all other state is a projection that can be rebuilt from it.
 """
 
 import os
 
 __version__ = "0.1.0"
 
-# Some libraries tell their makers how they are used, unless they are asked not to before they are imported.
-for _switch in ("DO_NOT_TRACK", "HF_HUB_DISABLE_TELEMETRY", "ORT_DISABLE_TELEMETRY"):
-    os.environ.setdefault(_switch, "1")
+# Some libraries send telemetry unless these variables are set before they are imported.
+for _variable in ("DO_NOT_TRACK", "HF_HUB_DISABLE_TELEMETRY", "ORT_DISABLE_TELEMETRY"):
+    os.environ.setdefault(_variable, "1")

@@ -1,6 +1,6 @@
-"""The composition root: the only place that knows everybody.
+"""The composition root: joins the settings of all packages, opens the store with all projections, builds the services.
 
-It joins the settings of all rooms, opens the store with all views, and starts and stops what runs beside it.
+Only the command line imports it.
 """
 
 from __future__ import annotations
@@ -61,8 +61,8 @@ from coterie.modes.story import (
     serialize_by_chat,
     story_projections,
 )
-from coterie.ops import BACKUP_JOB as BACKUP
 from coterie.ops import (
+    BACKUP_JOB,
     BackupService,
     BackupTaker,
     Metrics,
@@ -82,7 +82,7 @@ _log = get_logger(__name__)
 
 
 class Settings(Section):
-    """All settings there are."""
+    """All settings."""
 
     server: ServerSettings = ServerSettings()
     models: ModelsSettings = ModelsSettings()
@@ -104,37 +104,39 @@ LIVE_SETTINGS = (
     *(f"models.{name}" for name in ("roles", "tasks", "details", "caps.", "first_token_s", "idle_s", "deadline_s")),
     *("models.rate_limit_cooldown_s", "storage.keep_", "storage.snapshot_every_"),
 )
-"""What is read anew each time it is needed, so that a change of it counts at once."""
+"""Prefixes of settings that are read each time they are needed, so that a change applies without a restart."""
 
 
 class Started(Payload, kind="started"):
-    """The server came up."""
+    """The server was started."""
 
     coterie: str
-    """Its version."""
+    """The version of Coterie."""
 
 
 def load_settings(
     paths: Paths, environ: Mapping[str, str] | None = None, passphrase: Callable[[], str | None] | None = None
 ) -> LoadedSettings[Settings]:
-    """Read them. `passphrase` is asked only if the file refers to the secrets store; servers set a variable."""
+    """Load the settings. `passphrase` is called only if they refer to the secrets store; by default it is read from
+    the environment.
+    """
     env = os.environ if environ is None else environ
-    vault = SecretsStore(paths.secrets, passphrase or (lambda: passphrase_from_env(env)))
-    return load_config(Settings, file=paths.config, environ=env, secret=vault.get)
+    secrets = SecretsStore(paths.secrets, passphrase or (lambda: passphrase_from_env(env)))
+    return load_config(Settings, file=paths.config, environ=env, secret=secrets.get)
 
 
 def agent_registry(paths: Paths) -> AgentRegistry:
-    """Who plays which character, as agents.yaml says; its tokens may be references, as in the settings."""
+    """The agents of agents.yaml. Their tokens may be references, as in the settings."""
 
-    def resolved(told: str) -> str:
-        vault = SecretsStore(paths.secrets, lambda: passphrase_from_env(os.environ))
-        return resolve_reference(told, "agents.yaml", "token", os.environ, vault.get)
+    def resolve(token: str) -> str:
+        secrets = SecretsStore(paths.secrets, lambda: passphrase_from_env(os.environ))
+        return resolve_reference(token, "agents.yaml", "token", os.environ, secrets.get)
 
-    return AgentRegistry(paths.root / "agents.yaml", resolved)
+    return AgentRegistry(paths.root / "agents.yaml", resolve)
 
 
 def write_example_config(paths: Paths) -> None:
-    """A newcomer finds a configuration file to edit; one that is there is left alone."""
+    """Write a configuration file with all defaults commented out, unless there is one."""
     try:
         if not paths.config.exists():
             paths.config.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
@@ -147,7 +149,7 @@ def write_example_config(paths: Paths) -> None:
 
 
 def all_projections() -> list[Projection]:
-    """Every view of every room."""
+    """The projections of all packages."""
     return [
         CharactersProjection(),
         PeopleProjection(),
@@ -168,7 +170,7 @@ def all_projections() -> list[Projection]:
 def open_store(
     paths: Paths, *, clock: Clock | None = None, progress: Callable[[int, int], None] | None = None
 ) -> Iterator[Store]:
-    """The store of a data folder, for as long as the context lasts."""
+    """Open the store of a data folder; it is closed at the end of the context."""
     paths.prepare()
     store = Store.open(
         paths.database,
@@ -184,7 +186,7 @@ def open_store(
 
 
 class App:
-    """A running Coterie around an open store."""
+    """All services on an open store. `running` starts and stops the background work."""
 
     def __init__(
         self, paths: Paths, settings: Settings, store: Store, clock: Clock | None = None, models: Models | None = None
@@ -192,8 +194,8 @@ class App:
         from coterie import __version__
 
         self._version = __version__
-        self._home = paths
-        # A copy of its own: some settings change while it runs, and defaults are shared by all who have them.
+        self.paths = paths
+        # A copy: live settings are changed in place, and default sections are shared between instances.
         settings = settings.model_copy(deep=True)
         if models is not None:
             settings = settings.model_copy(update={"models": models.settings})
@@ -208,7 +210,9 @@ class App:
         self.characters = Characters(store)
         self.memory = Memory(store, clock=self._clock)
         self.agents = agent_registry(paths)
-        self.workspaces = Workspaces(paths.root / "workspaces", paths.root / "shared", folder_name=self._folder_named)
+        self.workspaces = Workspaces(
+            paths.root / "workspaces", paths.root / "shared", folder_name=self._workspace_folder
+        )
         self.story = StoryService(
             store,
             self.characters,
@@ -231,7 +235,7 @@ class App:
             may_open,
         )
         self.crowd = CrowdService(store, self.memory, self.models, self._clock, paths.root / "configs")
-        self._figures = CrowdMetrics(self.crowd, store.bus)
+        self._crowd_metrics = CrowdMetrics(self.crowd, store.bus)
         self.desk = DeskService(
             store,
             self.characters,
@@ -259,12 +263,12 @@ class App:
             notify=lambda outgoing, token: self.message_router.notify(outgoing, token),
             room_of=lambda context: self.message_router.chats.rooms.room_of(context),
         )
-        talking: list[Conversation] = [
+        all_conversations: list[Conversation] = [
             StoryConversation(store, self.story, self.characters, self.feed),
             DeskConversation(store, self.desk, self.characters),
             RemoteConversation(store, self.characters, self.remote, settings.agents, self.room_files),
         ]
-        conversations = {one.mode: one for one in talking}
+        conversations = {conversation.mode: conversation for conversation in all_conversations}
         self.message_router = MessageRouter(
             store, self._clock, self.characters, self.people, conversations, settings.surfaces, self.agents
         )
@@ -274,26 +278,26 @@ class App:
         return self.settings.surfaces.code_minutes
 
     def room_files(self, character: str) -> RoomFiles:
-        """What people and a character send each other."""
+        """The files that people and a character exchange."""
         limits = FileLimits(max_bytes=self.settings.surfaces.largest_file_mb * 1_000_000)
         return RoomFiles(self.workspaces.folder(character), limits)
 
-    def _folder_named(self, character: str) -> str:
+    def _workspace_folder(self, character: str) -> str:
         try:
             return self.agents.workspace_of(self.characters.get(character))
         except NoSuchCharacter:
             return ""
 
     def handlers(self) -> dict[str, Handler]:
-        """Every kind of job and who does it."""
-        return {BACKUP: self._backups.run_job, **self.story.handlers(), **self.draft.handlers()}
+        """Job kind → its handler, for the jobs that the worker runs."""
+        return {BACKUP_JOB: self._backups.run_job, **self.story.handlers(), **self.draft.handlers()}
 
     @asynccontextmanager
     async def running(self) -> AsyncIterator[None]:
         stop = asyncio.Event()
         await self.store.schedules.put(self._backups.schedule)
         await self.store.append([NewEvent("instance", Started(coterie=self._version))])
-        # Threads first: what is still open after that belongs to stories.
+        # Drafts first: the replies that are still open after that belong to stories.
         await self.draft.recover()
         await self.story.recover()
         worker = Worker(
@@ -307,18 +311,18 @@ class App:
         self._background = [
             asyncio.create_task(worker.run(stop), name="jobs"),
             asyncio.create_task(self._snapshots.run(stop), name="snapshots"),
-            asyncio.create_task(self._figures.run(stop), name="crowd figures"),
-            *(asyncio.create_task(lane.run(stop), name="desk") for lane in self.desk.job_workers()),
-            asyncio.create_task(self.desk.stalled_processes.run(stop), name="desk watch"),
+            asyncio.create_task(self._crowd_metrics.run(stop), name="crowd metrics"),
+            *(asyncio.create_task(desk_worker.run(stop), name="desk") for desk_worker in self.desk.job_workers()),
+            asyncio.create_task(self.desk.stalled_processes.run(stop), name="stalled desk processes"),
             asyncio.create_task(self.remote.run(stop), name="agents"),
-            asyncio.create_task(self.desk.maintenance.run(stop), name="cortex"),
+            asyncio.create_task(self.desk.maintenance.run(stop), name="desk maintenance"),
         ]
         if self.settings.desk.tool_servers:
             servers = self.desk.mcp_servers.run(stop)
             self._background.append(asyncio.create_task(servers, name="tool servers"))
-        await self.desk.sandbox.status()  # what does not work is told now, not when it is needed
+        await self.desk.sandbox.status()  # logs a problem now instead of at the first use
         self.models.warm_up()
-        _log.info("started", version=self._version, database=str(self._home.database))
+        _log.info("started", version=self._version, database=str(self.paths.database))
         try:
             async with webhook_attached(self.message_router, self.settings.webhook), self._matrix():
                 yield
@@ -335,28 +339,26 @@ class App:
                 self._background, await asyncio.gather(*self._background, return_exceptions=True), strict=True
             ):
                 if isinstance(result, BaseException):
-                    _log.error("background work ended badly", task=task.get_name(), error=str(result))
+                    _log.error("background task failed", task=task.get_name(), error=str(result))
             await self.models.close()
 
     @asynccontextmanager
     async def _matrix(self) -> AsyncIterator[None]:
-        """Only where a homeserver is set. One that cannot be reached must not keep the rest from starting."""
+        """Run the Matrix surface if a homeserver is configured. One that is unreachable does not stop the start."""
         if not self.settings.matrix.homeserver:
             yield
             return
-        from coterie.surfaces.matrix import (
-            MatrixService,  # what seals rooms is loaded only where there are some
-        )
+        from coterie.surfaces.matrix import MatrixService  # loads the encryption library
 
-        bot = MatrixService(
+        matrix = MatrixService(
             self.message_router,
             self.store.bus,
             self.settings.matrix,
-            self._home.root / "matrix",
+            self.paths.root / "matrix",
             self.room_files,
             lambda character: read_portrait(self.workspaces.folder(character)),
         )
-        async with bot.running():
+        async with matrix.running():
             yield
 
     def healthy(self) -> bool:
@@ -368,13 +370,13 @@ class App:
         return self.store.is_writable and not any(task.done() for task in self._background)
 
     def metrics(self) -> bytes:
-        return self._metrics.text() + self._figures.text()
+        return self._metrics.text() + self._crowd_metrics.text()
 
     def summary(self) -> list[tuple[str, str]]:
-        size = self._home.database.stat().st_size
+        size = self.paths.database.stat().st_size
         return [
             ("Version", self._version),
             ("Events", f"{self.store.reader.last_id():,}"),
             ("Database", f"{size / 1e6:.1f} MB"),
-            ("Kept in", str(self._home.root)),
+            ("Data folder", str(self.paths.root)),
         ]

@@ -65,7 +65,7 @@ def test_s29_a_key_is_named_and_never_shown(page: Page, site: Site, begun: str) 
     key.fill("sk-plain-key-0123456789")
     page.locator("#models").get_by_role("button", name="Save").click()
     expect(page.locator("#models .field-error")).to_contain_text("does not belong in the configuration file")
-    assert "sk-plain" not in (site.app._home.config.read_text() if site.app._home.config.exists() else "")
+    assert "sk-plain" not in (site.app.paths.config.read_text() if site.app.paths.config.exists() else "")
 
 
 def test_a_model_is_tried_live(page: Page, site: Site, begun: str) -> None:

@@ -239,7 +239,7 @@ async def test_s14_jobs_of_one_chat_run_one_after_the_other(stage: StoryHarness)
     room = await stage.start_chat(await stage.create_character())
     await stage.story.say(room, "Hello.")
     await stage.story.replies.wait(room)
-    await stage.worker._take()
+    await stage.worker._lease_due()
     assert len(stage.worker._running) > 1
     while stage.worker._running:
         await asyncio.wait(stage.worker._running)

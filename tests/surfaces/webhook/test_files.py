@@ -51,7 +51,7 @@ async def test_p6_a_file_is_sent_named_and_handed_to_the_character(serve: Serve)
 
 async def test_p6_hostile_names_over_http_stay_in_the_workspace(serve: Serve) -> None:
     async with serve() as served:
-        root = served.house._home.root
+        root = served.house.paths.root
         await upload(served, b"x", "first.txt")
         before = {path for path in root.rglob("*") if path.is_file()}
         names = [*NASTY, *hostile_names(200)]
