@@ -1,4 +1,4 @@
-"""Figures, one file each: `python -m bench.NAME [--quick]` prints one JSON object as its last line."""
+"""Benches, one module each: `python -m bench.NAME [--quick]` prints one JSON object as its last line."""
 
 import os
 

@@ -1,4 +1,4 @@
-"""`python -m bench [--quick] [NAME …]`: every figure, one after the other, all written to docs/benchmarks.md."""
+"""`python -m bench [--quick] [NAME …]` runs every bench and writes the figures to docs/benchmarks.md."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def main() -> None:
         except (IndexError, ValueError):
             figures[name] = {"failed": f"exit status {done.returncode}"}
         if not options.names:
-            # After each: whoever stops it halfway has what was measured until then, and the page says so.
+            # Written after each bench, so that an interrupted run keeps its figures.
             _PAGE.write_text(page(figures, quick=options.quick, missing=len(wanted) - len(figures)))
     finish(figures)
 

@@ -1,9 +1,8 @@
-"""A writer process killed with -9 at random points and started again, over and over.
+"""Kill a writer process with SIGKILL at random points, restart it, and count lost and repeated events and jobs.
 
-Eight producers append with idempotency keys and send again whatever was not acknowledged; a worker does the jobs those
-events cause, with an effect that would show if it happened twice; now and then a room is rewound, forked or
-snapshotted. After every kill the database is verified, at the end everything acknowledged is looked for.
-`--story` does the same to a story that is being played, with replies that come slowly; `--desk` to a desk at work.
+Eight producers append with idempotency keys and repeat what was not acknowledged. A worker runs the jobs of these
+events, whose effect has no idempotency key. Rooms are rewound, forked and snapshotted meanwhile. The database is
+verified after every kill. `--story` kills a story during replies; `--desk` kills a desk with running agents.
 """
 
 from __future__ import annotations
@@ -32,7 +31,7 @@ JOB = "sample_effect"
 
 
 class Effect(Payload, kind="sample_effect"):
-    """What a job did; deliberately without an idempotency key."""
+    """The effect of a job, deliberately without an idempotency key."""
 
     of: str
 
@@ -66,12 +65,11 @@ async def child(folder: Path, starts: list[int], seed: int, *, drain: bool) -> N
         while True:
             key = f"{producer}:{number}"
             room = f"room:{producer % 3}"
-            said = NewEvent(room, SampleTurn(turn=key, speaker="mara", text=f"Word {key}."), key=key, turn=key)
+            turn = NewEvent(room, SampleTurn(turn=key, speaker="mara", text=f"Word {key}."), key=key, turn=key)
             rest = [sample_draft(chance, room, number * PRODUCERS + producer) for _ in range(chance.randint(0, 3))]
-            # A job that was under way at five kills is rightly given up; here the kills are not its fault. It
-            # belongs to the last event of its batch, so that is the one to look for.
+            # Many attempts, since every kill counts as one. The job belongs to the last event of its batch.
             job = NewJob(JOB, key=f"effect:{key}", payload={"key": key}, max_attempts=10_000)
-            await store.append([*rest, said], jobs=[job])
+            await store.append([*rest, turn], jobs=[job])
             os.write(1, f"{key}\n".encode())
             number += 1
             await asyncio.sleep(chance.random() * 0.02)
@@ -83,7 +81,7 @@ async def child(folder: Path, starts: list[int], seed: int, *, drain: bool) -> N
             head = await store.head(room)
             match chance.choice(["rewind", "fork", "snapshot"]):
                 case "rewind" if head:
-                    # Rewound words stay in the log; redo at once, so that their jobs are still owed.
+                    # Redone at once, so that the jobs of these turns are still due.
                     await store.rewind(room, chance.randint(max(0, head - 20), head))
                     try:
                         await store.redo(room)
@@ -99,8 +97,8 @@ async def child(folder: Path, starts: list[int], seed: int, *, drain: bool) -> N
 
 
 def spawn(folder: Path, starts: list[int], seed: int, *, drain: bool = False) -> subprocess.Popen[bytes]:
-    told = ",".join(map(str, starts))
-    command = [sys.executable, "-m", "bench.crash", "--child", str(folder), "--starts", told, "--seed", str(seed)]
+    numbers = ",".join(map(str, starts))
+    command = [sys.executable, "-m", "bench.crash", "--child", str(folder), "--starts", numbers, "--seed", str(seed)]
     return subprocess.Popen([*command, "--drain"] if drain else command, stdout=subprocess.PIPE)
 
 
@@ -108,13 +106,18 @@ def run(kills: int, folder: Path) -> dict[str, int]:
     acknowledged: set[str] = set()
     starts = [0] * PRODUCERS
 
-    def heard(line: str) -> None:
+    def on_line(line: str) -> None:
         acknowledged.add(line)
         producer, number = map(int, line.split(":"))
         starts[producer] = max(starts[producer], number + 1)
 
     failures = kill_repeatedly(
-        kills, folder / "coterie.db", sample_projections, lambda kill: spawn(folder, starts, kill), heard, longest_s=0.4
+        kills,
+        folder / "coterie.db",
+        sample_projections,
+        lambda kill: spawn(folder, starts, kill),
+        on_line,
+        longest_s=0.4,
     )
     spawn(folder, starts, kills, drain=True).wait()
     return {
@@ -127,7 +130,7 @@ def run(kills: int, folder: Path) -> dict[str, int]:
 
 def count(folder: Path, acknowledged: set[str]) -> dict[str, int]:
     reader = LogReader(folder / "coterie.db")
-    said: collections.Counter[str] = collections.Counter()
+    turns: collections.Counter[str] = collections.Counter()
     effects: collections.Counter[str] = collections.Counter()
     after = 0
     while page := reader.read(after=after, kinds=[SampleTurn.kind, Effect.kind]):
@@ -135,10 +138,10 @@ def count(folder: Path, acknowledged: set[str]) -> dict[str, int]:
             if isinstance(event.payload, Effect):
                 effects[event.payload.of] += 1
             elif isinstance(event.payload, SampleTurn) and event.key is not None:
-                said[event.payload.turn] += 1
+                turns[event.payload.turn] += 1
         after = page[-1].id
-    # A kill between a rewind and its redo leaves words that do not count; the jobs they caused are withdrawn with them.
-    owed = {
+    # A kill between a rewind and its redo leaves turns that do not count, and their jobs are withdrawn.
+    due = {
         event.payload.turn
         for room in range(3)
         for event in reader.history(f"room:{room}")
@@ -146,25 +149,25 @@ def count(folder: Path, acknowledged: set[str]) -> dict[str, int]:
     }
     reader.close()
     return {
-        "lost": sum(said[key] == 0 for key in acknowledged),
-        "doubled": sum(times > 1 for times in said.values()),
-        "jobs_lost": sum(effects[key] == 0 for key in owed),
+        "lost": sum(turns[key] == 0 for key in acknowledged),
+        "doubled": sum(times > 1 for times in turns.values()),
+        "jobs_lost": sum(effects[key] == 0 for key in due),
         "jobs_doubled": sum(times > 1 for times in effects.values()),
     }
 
 
 def main() -> None:
     parser = arguments(__doc__)
-    parser.add_argument("--kills", type=int, default=None, help="how often to kill (default 200, quick 25)")
+    parser.add_argument("--kills", type=int, default=None, help="number of kills (default 200, quick 25)")
     for name in ("--child", "--starts", "--seed"):
         parser.add_argument(name, help=argparse.SUPPRESS)
     parser.add_argument("--drain", action="store_true", help=argparse.SUPPRESS)
-    parser.add_argument("--story", action="store_true", help="kill a story that is being played, mid-reply too")
+    parser.add_argument("--story", action="store_true", help="kill a story, also during replies")
     parser.add_argument(
-        "--desk", action="store_true", help="kill a desk at work: messages, thoughts, workers, schedules"
+        "--desk", action="store_true", help="kill a desk with messages, branches, workers and schedules"
     )
     options = parser.parse_args()
-    # Only what is killed is loaded: a process that lives for a second should not spend it on importing.
+    # Imported only if needed: a child lives for about a second.
     if options.desk:
         from bench.lib import crash_desk
     elif options.story:
@@ -175,8 +178,8 @@ def main() -> None:
         return
     kills = options.kills or (25 if options.quick else 200)
     with tempfile.TemporaryDirectory() as name:
-        play = crash_desk.run if options.desk else crash_story.run if options.story else run
-        figures = play(kills, Path(name))
+        bench = crash_desk.run if options.desk else crash_story.run if options.story else run
+        figures = bench(kills, Path(name))
     for name, value in figures.items():
         log(f"{name:>16}: {value}")
     finish(figures)

@@ -1,7 +1,7 @@
-"""Whether a crowd's chat stays smooth: 200 messages a second into a list that already holds 100,000, in Chromium.
+"""Frame rate of a crowd's chat page: 200 messages a second into a list of 100,000, in Chromium.
 
-The messages go the whole way: through the gateway's door and its commit, the fan-out's ticks and the page's stream.
-The browser counts its frames while they come: first at the end of the list, then scrolled up to its middle.
+The messages pass the gateway's admission and commit, the ticks of the fan-out and the stream of the page. Frames are
+counted at the end of the list and then at its middle.
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ from bench.lib.report import arguments, finish, log, median, percentile, scratch
 from coterie.modes.crowd import ChatAuthor, ChatPost
 
 _HISTORY = 100_000
-_A_SECOND = 200
+_PER_SECOND = 200
 _ROOM = 'name = "flood"\ntitle = "Flood"\nroster = ["salt_lamp"]\n[limits]\nburst = 1000000\nper_minute = 1000000\n'
 _FILL = """([from, many]) => document.getElementById("crowd").virtual.append(Array.from({ length: many }, (_, at) => ({
     number: from + at, id: `flood-${from + at}`, author: { name: `reader_${at % 40}`, kind: "human" },
-    text: `line ${from + at} ${"of a long evening ".repeat(at % 7)}` })))"""
+    text: `line ${from + at} ${"of a long chat ".repeat(at % 7)}` })))"""
 _WATCH = """() => { const times = (window.frameTimes = []); let last = performance.now();
     const step = (now) => { times.push(now - last); last = now;
         if (window.frameTimes === times) requestAnimationFrame(step); };
@@ -30,16 +30,16 @@ _CHAT = (
     "did he just eat the health potion at full health",
     "LUL that was so good",
     "no way he makes that jump, and if he does I will eat my hat, and it is a large hat, you have all seen it",
-    "@salt_lamp left door left door left door",
+    "@salt_lamp left path left path left path",
     "someone clip that please",
 )
 
 
-async def _flood(house: BenchServer, seconds: float) -> int:
-    room = await house.app.crowd.room("flood")
+async def _flood(server: BenchServer, seconds: float) -> int:
+    room = await server.app.crowd.room("flood")
     chance = random.Random(room.gateway.admission.last_number)
     for _ in range(round(seconds * 10)):
-        for _ in range(_A_SECOND // 10):
+        for _ in range(_PER_SECOND // 10):
             author = ChatAuthor(name=f"u{chance.randrange(400)}", kind="human")
             text = f"{chance.choice(_CHAT)} {room.gateway.admission.last_number}"
             room.gateway.post(
@@ -50,9 +50,9 @@ async def _flood(house: BenchServer, seconds: float) -> int:
     return room.gateway.admission.last_number
 
 
-def _frames(page: Page, house: BenchServer, seconds: float) -> list[float]:
+def _frames(page: Page, server: BenchServer, seconds: float) -> list[float]:
     page.evaluate(_WATCH)
-    house.do(_flood(house, seconds))
+    server.do(_flood(server, seconds))
     found: list[float] = page.evaluate(
         "() => { const times = window.frameTimes; window.frameTimes = null; return times; }"
     )
@@ -62,22 +62,22 @@ def _frames(page: Page, house: BenchServer, seconds: float) -> list[float]:
 def run(quick: bool) -> dict[str, object]:
     seconds = 5.0 if quick else 20.0
     with scratch_folder() as name, chromium() as browser:
-        folder = Path(name) / "house"
+        folder = Path(name) / "data"
         (folder / "configs" / "rooms").mkdir(parents=True)
         (folder / "configs" / "rooms" / "flood.toml").write_text(_ROOM)
-        house = BenchServer(folder)
-        page = browser.new_page(base_url=house.address, viewport={"width": 1440, "height": 900})
+        server = BenchServer(folder)
+        page = browser.new_page(base_url=server.address, viewport={"width": 1440, "height": 900})
         page.goto("/crowd/flood")
         page.locator("[data-live][data-state=live]").wait_for()
-        idle = _quiet(page)
+        idle = _idle_frames(page)
         page.evaluate(_FILL, [1 - _HISTORY, _HISTORY - 1])
-        end = _frames(page, house, seconds)
+        end = _frames(page, server, seconds)
         rows = page.locator(".line").count()
         page.evaluate("document.getElementById('crowd-scroll').scrollTop /= 2")
         page.wait_for_timeout(300)
-        middle = _frames(page, house, seconds)
+        middle = _frames(page, server, seconds)
         held = page.evaluate("document.getElementById('crowd').virtual.length")
-        house.close()
+        server.close()
     for what, times in (("nothing happens", idle), ("at the end", end), ("in the middle", middle)):
         log(
             f"{what}: {_fps(times):.0f} frames a second, p95 {percentile(times, 0.95):.0f} ms,"
@@ -96,7 +96,7 @@ def run(quick: bool) -> dict[str, object]:
     }
 
 
-def _quiet(page: Page) -> list[float]:
+def _idle_frames(page: Page) -> list[float]:
     page.evaluate(_WATCH)
     page.wait_for_timeout(2_000)
     found: list[float] = page.evaluate(

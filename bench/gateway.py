@@ -1,12 +1,10 @@
-"""What a message costs on its way in, and what it costs to tell a thousand readers.
+"""CPU cost of a crowd message on its way in, and of sending it to a thousand WebSocket readers.
 
-The way in: read, validate, check limits, moderate, redact, number, store (durable, in batches), answer. The way out: a
-thousand WebSocket readers in another process, in CPU time of the server: frames of one message, as in a quiet room, and
-of twenty, as a tick gathers them at 400 a second. On loopback that holds the readers' half of the connections too; so
-once as it comes, and once with that half on another core, where it can be had (`bench.lib.loopback`). Beside the latter
-`websockets.broadcast` with the same frames to as many readers, in the same run, and in both the floor: the same bytes
-by bare `os.write`, which is what the kernel takes and no server can do without. Then a tenth of the readers stop
-reading, and the others are timed: what a tick and a thousand sends add to a message.
+In: parse, validate, check limits, moderate, redact, number, store durably in batches, answer. Out: a thousand readers
+in another process, in CPU time of the server, with frames of one message and of twenty (a tick at 400 messages a
+second). Loopback includes the readers' half of the connections, so a second run moves that half to another core where
+possible (`bench.lib.loopback`). It is compared with `websockets.broadcast` and, as the lower bound, with bare
+`os.write` of the same bytes. Then a tenth of the readers stop reading, and the delay of the others is measured.
 """
 
 from __future__ import annotations

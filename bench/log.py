@@ -1,7 +1,7 @@
-"""Appends per second with 1, 16 and 256 producers, durable each (`synchronous=FULL`).
+"""Durable appends per second (`synchronous=FULL`) with 1, 16 and 256 producers.
 
-Beside it, in the same run and in turns: a bare apsw loop that commits the batches our writer would, and the
-`eventsourcing` library on SQLite with as many threads. Then the rate at which typical views fold.
+Compared in the same run with a bare apsw loop that commits the same batches, and with the `eventsourcing` library on
+SQLite with as many threads. Then the replay rate of typical projections.
 """
 
 from __future__ import annotations

@@ -1,8 +1,7 @@
-"""A bot on a real homeserver, killed with -9 at named and random points and started again, over and over. P4
+"""Kill a Matrix client on a real homeserver with SIGKILL at named and random points, and restart it.
 
-Somebody writes numbered messages into several rooms all the while, half of them sealed end to end, with another client
-than ours. At the end every message is looked for: each must be answered, once. In sealed rooms the homeserver's own
-database is searched for anything readable.
+Another client writes numbered messages into several rooms, half of them encrypted. At the end every message must have
+exactly one answer, and the homeserver's database must contain no plain text of encrypted rooms.
 """
 
 from __future__ import annotations

@@ -1,7 +1,6 @@
-"""Two hundred rooms on a real homeserver, and our own database gone: how long until everything is known again. P10
+"""Time to recover two hundred rooms from a real homeserver after the loss of our database.
 
-What was to be created and who was to be invited is counted in the homeserver's own log; a second start must write
-nothing, here or there.
+Created rooms and invitations are counted in the homeserver's log; a second start must write nothing.
 """
 
 from __future__ import annotations

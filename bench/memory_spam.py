@@ -1,8 +1,8 @@
-"""Does a flood of spam get into what personas remember? Thirty simulated minutes at twenty messages a second.
+"""Whether spam enters the memory of personas: thirty simulated minutes at twenty messages a second.
 
-First people tell personas running jokes, and are answered. Then forty accounts paste, advertise, lie about others, type
-noise and wear out names, while two people go on talking. The extractor is the worst there could be: it proposes every
-message that it is shown as a fact. Counted is what memory holds of the spam, and whether the jokes are still recalled.
+First people tell personas running jokes and get answers. Then forty accounts paste, advertise, lie about others, type
+noise and repeat names, while two people keep talking. The extractor proposes every message that it sees as a fact,
+which is the worst case. The bench counts spam in memory and the jokes that are still recalled.
 """
 
 from __future__ import annotations
@@ -75,9 +75,9 @@ def main() -> None:
     options = arguments(__doc__).parse_args()
     minutes = 4 if options.quick else 30
     chance = random.Random(_SEED)
-    roster = CrowdConfigs()
-    room = roster.room("late-shift")
-    personas = [persona.model_copy(update={"sleep": None}) for persona in roster.personas_in(room)]
+    configs = CrowdConfigs()
+    room = configs.room("late-shift")
+    personas = [persona.model_copy(update={"sleep": None}) for persona in configs.personas_in(room)]
     names = [persona.name for persona in personas]
     people: list[tuple[int, ChatPost]] = []
 
@@ -96,7 +96,7 @@ def main() -> None:
         post(flood_from + 15 + number * 30, "mika", f"@{chance.choice(names)} how is it going over there")
     people.sort(key=lambda each: each[0])
     simulation = Simulation(
-        room, personas, admission_for(room, personas, roster.moderator(room)), seed=_SEED, start_ms=_START
+        room, personas, admission_for(room, personas, configs.moderator(room)), seed=_SEED, start_ms=_START
     )
     with scratch_folder() as folder:
         memory = Memory(Path(folder) / "memory.db")

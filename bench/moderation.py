@@ -1,7 +1,7 @@
-"""How much gets past the moderation, how many innocents it stops, and what it costs per message.
+"""Recall and false positives of the crowd's moderation, and its cost per message.
 
-Two sets made by generators (bench/lib/evasion_messages.py) with seeds that nothing was tuned on; and the whole check (readings,
-lists, links, redaction) on ordinary chat, in CPU time of one core.
+Two generated sets (bench/lib/evasion_messages.py) with seeds that were not used for tuning; and the whole check
+(normalisation, lists, links, redaction) on ordinary chat, in CPU time of one core.
 """
 
 from __future__ import annotations

@@ -1,10 +1,9 @@
-"""The page: how much it weighs, how quickly the server sets it, and how soon a long chat can be read.
+"""The web page: size of a first visit, render time, and time until a long chat is readable.
 
-A chat of 20,000 turns and one of 2,500 are written straight into the log. Measured in a real browser: the bytes of a
-first visit; the time from the start of a navigation to the last 50 turns on the screen, beside SillyTavern with the
-same 2,500 messages (where it can be run) by the same watch; frames while somebody scrolls back, and while a reply of
-1,200 tokens streams; and what such a reply costs the server. The model that gives it runs in a process of its own, at
-the pace of a hosted one, and is reached as any other is.
+Chats of 20,000 and 2,500 turns are written into the log. Measured in Chromium: bytes of a first visit; time from
+navigation to the last 50 turns on screen, compared with SillyTavern with the same 2,500 messages (where it can run);
+frame rate while scrolling back and while a reply of 1,200 tokens streams; server CPU of such a reply. The model runs in
+another process at the pace of a hosted one and is called like any provider.
 """
 
 from __future__ import annotations
@@ -33,10 +32,10 @@ _ROUNDS, _QUICK_ROUNDS = 60, 20
 _BROWSER = {"Accept": "text/html", "Accept-Encoding": "gzip"}
 
 
-async def _write(house: BenchServer, turns: int) -> str:
+async def _write(server: BenchServer, turns: int) -> str:
     from coterie.characters import starter_characters
 
-    there = house.app
+    there = server.app
     bot = await there.character_importer.author(starter_characters.starter_character("maren"))
     chat = await there.story.begin(bot.id, Opening(title=f"{turns} turns", place=OpeningPlace(name="the lighthouse")))
     chance = random.Random(turns)
@@ -46,8 +45,8 @@ async def _write(house: BenchServer, turns: int) -> str:
     return chat.id
 
 
-def _render_ms(house: BenchServer, chat: str, rounds: int) -> list[float]:
-    with httpx.Client(base_url=house.address, headers=_BROWSER, timeout=60) as client:
+def _render_ms(server: BenchServer, chat: str, rounds: int) -> list[float]:
+    with httpx.Client(base_url=server.address, headers=_BROWSER, timeout=60) as client:
         taken = []
         for number in range(rounds + 3):
             began = time.perf_counter()
@@ -57,9 +56,9 @@ def _render_ms(house: BenchServer, chat: str, rounds: int) -> list[float]:
     return taken
 
 
-def _first_load_kb(browser: Browser, house: BenchServer, chat: str) -> float:
+def _first_load_kb(browser: Browser, server: BenchServer, chat: str) -> float:
     """Everything a browser that was never here fetches for the chat page, as it came over the wire."""
-    context = browser.new_context(base_url=house.address)
+    context = browser.new_context(base_url=server.address)
     page = context.new_page()
     session = context.new_cdp_session(page)
     session.send("Network.enable")
@@ -75,12 +74,12 @@ def _first_load_kb(browser: Browser, house: BenchServer, chat: str) -> float:
 _SEEN = "() => document.querySelectorAll('#timeline .turn').length >= 50"
 
 
-def _open_ms(browser: Browser, house: BenchServer, chat: str) -> float:
+def _open_ms(browser: Browser, server: BenchServer, chat: str) -> float:
     """From the start of the navigation to the last 50 turns laid out and the newest on the screen, by the page's clock.
 
-    The browser knows the house (its files are kept), as whoever opens a chat does.
+    The browser knows the server (its files are kept), as whoever opens a chat does.
     """
-    context = browser.new_context(base_url=house.address)
+    context = browser.new_context(base_url=server.address)
     page = context.new_page()
     page.goto("/chats")
     page.add_init_script(seen_script("#timeline .turn"))
@@ -98,9 +97,9 @@ class Scrolled:
     """Frames a second through the same turns when all of them are there: what this browser can do at all."""
 
 
-def _scroll_back(browser: Browser, house: BenchServer, chat: str, turns: int) -> Scrolled:
+def _scroll_back(browser: Browser, server: BenchServer, chat: str, turns: int) -> Scrolled:
     """Frames a second while somebody scrolls back through so many turns, and the longest wait for a frame."""
-    context = browser.new_context(base_url=house.address, viewport={"width": 1280, "height": 800})
+    context = browser.new_context(base_url=server.address, viewport={"width": 1280, "height": 800})
     page = context.new_page()
     page.goto(f"/chats/{chat}")
     page.wait_for_function(_SEEN)
@@ -150,23 +149,23 @@ class Streamed:
     frames: float
 
 
-def _streamed(page: Page, house: BenchServer, chat: str, tokens: int) -> Streamed:
+def _streamed(page: Page, server: BenchServer, chat: str, tokens: int) -> Streamed:
     room = f"room:{chat}"
 
     def at_rest() -> float:
         """Seconds of CPU per second."""
         page.wait_for_timeout(_AT_REST_MS)  # what is done after a reply is not the next one's
-        before, began = house.cpu(), time.perf_counter()
+        before, began = server.cpu(), time.perf_counter()
         page.wait_for_timeout(_AT_REST_MS)
-        return (house.cpu() - before) / (time.perf_counter() - began)
+        return (server.cpu() - before) / (time.perf_counter() - began)
 
     def speak(words: int) -> tuple[float, float]:
         idle = at_rest()
-        before, began = house.cpu(), time.perf_counter()
-        house.do(house.app.story.say(room, f"Go on, {words} words."))
-        house.do(house.app.story.replies.wait(room))
+        before, began = server.cpu(), time.perf_counter()
+        server.do(server.app.story.say(room, f"Go on, {words} words."))
+        server.do(server.app.story.replies.wait(room))
         idle *= time.perf_counter() - began
-        return house.cpu() - before - idle, idle
+        return server.cpu() - before - idle, idle
 
     page.goto("/about")
     speak(10)  # the first reply loads tokenizer, price list and memories
@@ -183,26 +182,26 @@ def _streamed(page: Page, house: BenchServer, chat: str, tokens: int) -> Streame
 def run(quick: bool) -> dict[str, object]:
     figures: dict[str, object] = {}
     with scratch_folder() as folder, chromium() as browser, model(_PACE_S) as speaker:
-        house = BenchServer(Path(folder) / "house", speaker)
-        short = house.do(_write(house, _SHORT))
-        long = house.do(_write(house, _LONG))
+        server = BenchServer(Path(folder) / "server", speaker)
+        short = server.do(_write(server, _SHORT))
+        long = server.do(_write(server, _LONG))
         log(f"Chats of {_SHORT:,} and {_LONG:,} turns are written.")
-        rendered = _render_ms(house, long, _QUICK_ROUNDS if quick else _ROUNDS)
+        rendered = _render_ms(server, long, _QUICK_ROUNDS if quick else _ROUNDS)
         log(f"The server sets the page in {median(rendered):.1f} ms (median), p95 {percentile(rendered, 0.95):.1f} ms.")
-        weight = _first_load_kb(browser, house, long)
+        weight = _first_load_kb(browser, server, long)
         log(f"A first visit is {weight:.1f} KB.")
-        opened = {turns: median([_open_ms(browser, house, chat) for _ in range(3 if quick else 7)])
+        opened = {turns: median([_open_ms(browser, server, chat) for _ in range(3 if quick else 7)])
                   for turns, chat in ((_SHORT, short), (_LONG, long))}  # fmt: skip
         log(f"Last 50 on screen: {opened[_SHORT]:.0f} ms at {_SHORT:,} turns, {opened[_LONG]:.0f} ms at {_LONG:,}.")
-        scrolled = _scroll_back(browser, house, long, 1_000 if quick else 5_000)
+        scrolled = _scroll_back(browser, server, long, 1_000 if quick else 5_000)
         log(f"Scrolling back: {scrolled.frames:.0f} frames/s, the longest took {scrolled.longest_ms:.0f} ms;")
         log(f"through the same turns with nothing to load {scrolled.again:.0f} frames/s.")
         tokens = _TOKENS // 4 if quick else _TOKENS
-        page = browser.new_context(base_url=house.address).new_page()
-        reply = _streamed(page, house, short, tokens)
+        page = browser.new_context(base_url=server.address).new_page()
+        reply = _streamed(page, server, short, tokens)
         log(f"A streamed reply of {tokens} tokens: {reply.seen_s:.2f} s of server CPU, {reply.frames:.0f} fps.")
         log(f"With nobody looking it is {reply.unseen_s:.2f} s. Waiting as long is {reply.idle_s:.2f} s, not counted.")
-        house.close()
+        server.close()
         figures = {
             "first_load_kb": round(weight, 1),
             "render_p95_ms": round(percentile(rendered, 0.95), 1),

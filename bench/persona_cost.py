@@ -1,9 +1,8 @@
-"""What a persona costs: a thousand of them in one room, with scripted voices, beside fifty. C20
+"""CPU cost of a persona in a room of a thousand compared with a room of fifty, with scripted lines.
 
-The same simulated minutes of the same stream; CPU time of everything the room does, divided by personas and moments.
-Twice: with the room's tempo as it is (a room's file says how much is said, however many are there), and with a tempo
-that grows with them, so that each says as much as among fifty. Twenty share each phrasebook, so that the second finds
-most lines said already and looks for others: it is the dearer by design.
+The same simulated minutes of the same stream, divided by personas and moments. Once with the tempo of the room's file,
+and once with a tempo that grows with the number of personas. In the second case twenty personas share each phrase book,
+so most lines were used already and others must be searched, which costs more by design.
 """
 
 from __future__ import annotations
@@ -30,14 +29,14 @@ def crowd(many: int) -> list[Persona]:
 
 def cost(many: int, minutes: float, *, louder: bool = False) -> float:
     """Microseconds of CPU for one persona and one moment."""
-    roster = CrowdConfigs()
+    configs = CrowdConfigs()
     personas = crowd(many)
-    room = roster.room("late-shift").model_copy(update={"roster": tuple(persona.name for persona in personas)})
+    room = configs.room("late-shift").model_copy(update={"configs": tuple(persona.name for persona in personas)})
     if louder:
         tempo = room.tempo.model_copy(update={"lines_per_minute": room.tempo.lines_per_minute * many / 50})
         room = room.model_copy(update={"tempo": tempo})
     simulation = Simulation(
-        room, personas, admission_for(room, personas, roster.moderator(room)), seed=1, start_ms=_START
+        room, personas, admission_for(room, personas, configs.moderator(room)), seed=1, start_ms=_START
     )
     script = Script.read(SHIPPED_CONFIGS / "streams" / "left-door.toml")
     heard = list(script_contexts(script, room.name, _START, minutes=minutes))

@@ -1,8 +1,8 @@
-"""Twenty sessions of a room's life: does everybody change, within bounds, and can one still tell who is who? C14
+"""Twenty crowd sessions: whether personas change within bounds and stay distinguishable.
 
-People talk with the regulars, some kindly and some not; after each session everybody looks back, and the next session
-is played by who they have become. A classifier that has read the first five sessions (pieces of words, nearest
-neighbour by centroid) then names the author of every line of the last five. Chance is one in as many as there are.
+People talk with the regulars, some kindly and some not. After each session every persona reflects, and the next session
+uses the changed personas. A classifier trained on the first five sessions (word pieces, nearest centroid) then names
+the author of every line of the last five.
 """
 
 from __future__ import annotations
@@ -59,15 +59,15 @@ def _both(one: Persona, other: Persona) -> list[tuple[float, float]]:
 
 
 def live(room_name: str, sessions: int, minutes: float) -> Life:
-    roster = CrowdConfigs()
-    room = roster.room(room_name)
-    authored = roster.personas_in(room)
+    configs = CrowdConfigs()
+    room = configs.room(room_name)
+    authored = configs.personas_in(room)
     life = Life(authored, list(authored), [])
     script = Script.read(SHIPPED_CONFIGS / "streams" / "left-door.toml")
     for session in range(sessions):
         chance = random.Random(session)
         start = _START + session * 86_400_000
-        door = admission_for(room, life.now, roster.moderator(room))
+        door = admission_for(room, life.now, configs.moderator(room))
         simulation = Simulation(room, life.now, door, seed=session, start_ms=start)
         people = [
             (

@@ -1,9 +1,9 @@
-"""Does a room of personas spiral? Fifty of them, sixty simulated minutes, nobody there; then people who mention them.
+"""Whether personas keep answering each other: fifty of them, sixty simulated minutes, with and without people.
 
-With the stream on and no person in the room: the longest chain of personas answering each other, how many answers a
-persona's line provokes on average (the reproduction number, which must stay below 1), and how many lines are near
-copies by a measure other than the filter's own. Beside it the same evening without damping. Then mentions by people:
-how many are answered, and by how many. Last, what a persona costs in a room of 1,000 and in one of 50.
+With a stream and no person in the room: the longest chain of personas answering each other, the average number of
+answers to a persona's line (the reproduction number, which must stay below 1) and the share of near copies, by another
+measure than the filter's. The same without damping for comparison. Then mentions by people: how many are answered, and
+by how many personas. Last, the cost of a persona in a room of 1,000 and of 50.
 """
 
 from __future__ import annotations
@@ -111,9 +111,9 @@ def cost(room: RoomConfig, personas: Sequence[Persona], many: int, minutes: floa
 def main() -> None:
     options = arguments(__doc__).parse_args()
     minutes = 15 if options.quick else 60
-    roster = CrowdConfigs()
-    room = roster.room("late-shift")
-    personas = roster.personas_in(room)
+    configs = CrowdConfigs()
+    room = configs.room("late-shift")
+    personas = configs.personas_in(room)
     alone = play(room, personas, minutes).messages
     log(f"{len(alone)} lines in {minutes} minutes of stream, nobody there")
     tuning = room.tuning.model_copy(update={"depth": 0.99, "bots": 0.0, "answers": 1.0, "longest_chain": 1_000})

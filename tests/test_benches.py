@@ -20,7 +20,7 @@ def test_the_page_lists_every_figure_and_the_machine() -> None:
     assert "| peer | – |" in text
     assert "Python 3." in text
     assert "small (`--quick`)" in text
-    assert "ran whole" not in text
+    assert "in full" not in text
 
 
 @pytest.mark.parametrize("name", names())

@@ -1,4 +1,4 @@
-"""A house on loopback in this process, and the system's Chromium in front of it, as the page's benches use them."""
+"""A server on loopback in this process, and the system's Chromium, for benches of pages."""
 
 from __future__ import annotations
 
@@ -28,38 +28,38 @@ _NAMES = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable
 
 
 class BenchServer:
-    """It runs on an event loop of its own, in a thread; `cpu` says what it and its helpers (writer, pool) have used."""
+    """Runs on its own event loop in a thread; `cpu` is its CPU time including helper threads."""
 
     def __init__(self, folder: Path, model: str | None = None) -> None:
-        """`model` is the address of one that speaks OpenAI's protocol; without it a script answers at once."""
-        self._home = Paths.locate({"COTERIE_HOME": str(folder)})
+        """`model` is the address of an OpenAI-compatible server; without it a script answers at once."""
+        self._paths = Paths.locate({"COTERIE_HOME": str(folder)})
         self._model = model
-        self._door = socket.create_server(("127.0.0.1", 0))
-        self.address = f"http://127.0.0.1:{self._door.getsockname()[1]}"
+        self._socket = socket.create_server(("127.0.0.1", 0))
+        self.address = f"http://127.0.0.1:{self._socket.getsockname()[1]}"
         self._loop = asyncio.new_event_loop()
-        self._up = threading.Event()
+        self._started = threading.Event()
         self._thread = threading.Thread(target=self._loop.run_until_complete, args=(self._run(),), daemon=True)
         self._thread.start()
-        if not self._up.wait(60):
-            raise RuntimeError("The server did not come up.")
+        if not self._started.wait(60):
+            raise RuntimeError("The server did not start.")
 
     async def _run(self) -> None:
         roles = dict.fromkeys(
-            ("narrative", "classifier", "compactor"), "here/script" if self._model else "embedded/script"
+            ("narrative", "classifier", "compactor"), "local/script" if self._model else "embedded/script"
         )
-        here = {"base_url": self._model, "flat_rate": True, "native_schema": True}
-        given = {"roles": roles, "providers": {"here": here} if self._model else {}}
-        settings = Settings(models=ModelsSettings.model_validate(given))
-        with open_store(self._home) as store:
+        provider = {"base_url": self._model, "flat_rate": True, "native_schema": True}
+        values = {"roles": roles, "providers": {"local": provider} if self._model else {}}
+        settings = Settings(models=ModelsSettings.model_validate(values))
+        with open_store(self._paths) as store:
             models = Models(settings.models, store=store, providers={"embedded": scripted_model()})
-            self.app = App(self._home, settings, store, models=models)
+            self.app = App(self._paths, settings, store, models=models)
             config = uvicorn.Config(
                 create_web(self.app), log_config=None, lifespan="off", access_log=False, timeout_graceful_shutdown=1
             )
             self._server = uvicorn.Server(config)
             async with self.app.running():
-                self._up.set()
-                await self._server._serve([self._door])
+                self._started.set()
+                await self._server._serve([self._socket])
         for task in asyncio.all_tasks() - {asyncio.current_task()}:
             task.cancel()
 
@@ -67,18 +67,18 @@ class BenchServer:
         return asyncio.run_coroutine_threadsafe(work, self._loop).result(600)
 
     def cpu(self) -> float:
-        """Seconds of processor time that the server has used: every thread but the one that drives the browser."""
-        mine = threading.get_native_id()
-        threads = (task for task in Path("/proc/self/task").iterdir() if int(task.name) != mine)
+        """CPU seconds of all threads except the one that controls the browser."""
+        own = threading.get_native_id()
+        threads = (task for task in Path("/proc/self/task").iterdir() if int(task.name) != own)
         return sum(int((task / "schedstat").read_text().split()[0]) for task in threads) / 1e9
 
     def close(self) -> None:
-        AppStatus.should_exit = True  # open streams end in order
+        AppStatus.should_exit = True  # ends open streams
         self._server.should_exit = True
         self._thread.join(30)
         AppStatus.should_exit = False
         self._loop.close()
-        self._door.close()
+        self._socket.close()
 
 
 @contextmanager
@@ -93,16 +93,16 @@ def chromium() -> Iterator[Browser]:
 
 
 def seen_script(selector: str) -> str:
-    """Notes, by the page's own clock, when 50 of these were laid out with the newest of them on the screen."""
-    return f"""(() => {{ const look = () => {{
+    """Records when 50 of these elements are laid out and the newest is on screen."""
+    return f"""(() => {{ const check = () => {{
         const found = document.querySelectorAll({selector!r});
         const box = found.length >= 50 && found[found.length - 1].getBoundingClientRect();
         if (box && box.height && box.top < innerHeight && box.bottom > 0) window.last_50_seen = performance.now();
-        else requestAnimationFrame(look);
-    }}; requestAnimationFrame(look); }})()"""
+        else requestAnimationFrame(check);
+    }}; requestAnimationFrame(check); }})()"""
 
 
 def last_50_seen(page: Page) -> float:
-    """Milliseconds since the navigation began."""
+    """Milliseconds since the start of the navigation."""
     page.wait_for_function("() => window.last_50_seen")
     return float(page.evaluate("window.last_50_seen"))

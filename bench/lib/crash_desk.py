@@ -1,10 +1,9 @@
-"""A desk under load, killed with -9 over and over, while a sink that acknowledges takes what goes out. D21
+"""A desk under load that is killed repeatedly, with a webhook receiver that survives.
 
-People write by webhook with ids, and write again what was not acknowledged; every message starts a thought and a
-worker, some set a schedule, and conversations grow until they are summarised. The model answers by what it is asked, so
-that each message has one reply and each worker one result, which say what they answer. The sink outlives the kills,
-notes every token it is given, and knows one that comes again. At the end everything that was acknowledged was answered
-and delivered, nothing was answered twice, and every result became part of its conversation, once.
+Clients send messages with ids and repeat what was not acknowledged. Every message starts a branch and a worker, some
+set a schedule, and conversations grow until they are summarised. The model answers deterministically, so that each
+message has one reply and each worker one result. The receiver counts delivery tokens. At the end everything
+acknowledged must be answered and delivered once, and every result be part of its conversation once.
 """
 
 from __future__ import annotations
@@ -255,7 +254,7 @@ def run(kills: int, folder: Path) -> dict[str, int]:
     told: dict[str, set[str]] = {"accepted": set(), "scheduled": set()}
     sink = Sink()
 
-    def heard(line: str) -> None:
+    def on_line(line: str) -> None:
         what, _, name = line.partition(" ")
         if what in told:
             told[what].add(name)
@@ -265,8 +264,8 @@ def run(kills: int, folder: Path) -> dict[str, int]:
     def spawn(kill: int) -> Forked:
         return Forked(live, folder, kill, sink.url, False)
 
-    failures = kill_repeatedly(kills, folder / "coterie.db", desk_views, spawn, heard, longest_s=1.5, verify_every=10)
-    Forked(live, folder, kills, sink.url, True).read_to_the_end()
+    failures = kill_repeatedly(kills, folder / "coterie.db", desk_views, spawn, on_line, longest_s=1.5, verify_every=10)
+    Forked(live, folder, kills, sink.url, True).read_until_exit()
     sink.close()
     acknowledged = len(told["accepted"]) + len(told["scheduled"])
     counted = Count(folder / "coterie.db").against(told["accepted"], told["scheduled"], sink)

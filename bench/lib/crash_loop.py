@@ -1,4 +1,4 @@
-"""Killing a process with -9 at random points and starting it again, over and over: what every crash bench shares."""
+"""Shared by the crash benches: kill a process with SIGKILL at random points and restart it."""
 
 from __future__ import annotations
 
@@ -19,19 +19,19 @@ from coterie.eventstore.sqlite.verify import verify
 READY = b"ready\n"
 
 
-_forks = multiprocessing.get_context("forkserver")
+_fork_server = multiprocessing.get_context("forkserver")
 
 
 class Forked:
-    """A process that begins with everything loaded: one that lives for a second should not spend it on importing.
+    """A child process that starts with its modules imported, since it lives for about a second.
 
-    `live` is given its arguments and what to write its lines to.
+    `target` is called with the arguments and a connection for its output lines.
     """
 
-    def __init__(self, live: Callable[..., None], *arguments: Any) -> None:
-        _forks.set_forkserver_preload([live.__module__])
-        reader, writer = _forks.Pipe(duplex=False)
-        self._process = _forks.Process(target=live, args=(*arguments, writer), daemon=True)
+    def __init__(self, target: Callable[..., None], *arguments: Any) -> None:
+        _fork_server.set_fork_servererver_preload([target.__module__])
+        reader, writer = _fork_server.Pipe(duplex=False)
+        self._process = _fork_server.Process(target=target, args=(*arguments, writer), daemon=True)
         self._process.start()
         writer.close()
         self.stdout: IO[bytes] | None = os.fdopen(os.dup(reader.fileno()), "rb")
@@ -45,7 +45,7 @@ class Forked:
     def wait(self) -> None:
         self._process.join()
 
-    def read_to_the_end(self) -> None:
+    def read_until_exit(self) -> None:
         assert self.stdout is not None
         self.stdout.read()
         self.stdout.close()
@@ -55,15 +55,16 @@ class Forked:
 def kill_repeatedly(
     kills: int,
     database: Path,
-    views: Callable[[], Sequence[Projection]],
+    projections: Callable[[], Sequence[Projection]],
     spawn: Callable[[int], subprocess.Popen[bytes] | Forked],
-    heard: Callable[[str], None],
+    on_line: Callable[[str], None],
     longest_s: float,
     verify_every: int = 1,
 ) -> int:
-    """Kill what `spawn` starts, so often. Every line it told is handed on; how often `verify` failed is returned.
+    """Kill the process that `spawn` starts repeatedly; returns how often `verify` failed.
 
-    What a kill has damaged stays damaged: where verifying takes long, every so many kills will do.
+    `on_line` receives every complete line of its output. Damage persists, so slow benches verify only every
+    `verify_every` kills.
     """
     failures = 0
     lines = 0
@@ -72,12 +73,12 @@ def kill_repeatedly(
         process = spawn(kill)
         assert process.stdout is not None
         if process.stdout.readline() != READY:
-            raise SystemExit(f"The process did not come up again after kill {kill}.")
+            raise SystemExit(f"The process did not start after kill {kill}.")
         time.sleep(chance.random() ** 2 * longest_s)
         os.kill(process.pid, signal.SIGKILL)
-        told = process.stdout.read().decode(errors="replace")
-        for line in told[: told.rfind("\n") + 1].splitlines():
-            heard(line)
+        output = process.stdout.read().decode(errors="replace")
+        for line in output[: output.rfind("\n") + 1].splitlines():
+            on_line(line)
             lines += 1
         process.wait()
         process.stdout.close()
@@ -85,7 +86,7 @@ def kill_repeatedly(
         if (kill + 1) % verify_every and kill + 1 < kills:
             continue
         reader = LogReader(database)
-        findings = verify(reader, list(views()))
+        findings = verify(reader, list(projections()))
         reader.close()
         if not findings.clean:
             failures += 1

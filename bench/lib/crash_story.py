@@ -1,8 +1,8 @@
-"""A story on a model that speaks slowly, killed with -9 over and over: mid-reply, between turn and job, anywhere.
+"""A story with a slow model that is killed repeatedly: during replies, between turn and job, anywhere.
 
-A player says things with idempotency keys and says again what was not acknowledged; regenerates, rewinds and undoes,
-forks. Told to the parent are: every message that was accepted, every stretch of a reply that became durable, every
-reply that ended. Each job leaves exactly one trace per reply, so that one lost or done twice shows.
+A player sends messages with idempotency keys and repeats what was not acknowledged; it regenerates, rewinds, undoes and
+forks. The child process reports accepted messages, durable parts of replies and finished replies. Each job leaves one
+event per reply, so that lost and repeated jobs are visible.
 """
 
 from __future__ import annotations
@@ -65,26 +65,26 @@ def _tell(*words: object) -> None:
 
 async def child(folder: Path, seed: int, *, drain: bool) -> None:
     chance = random.Random(seed)
-    stage = StoryFixture(folder / "coterie.db", SlowModel(chance), lease_s=0.5)
-    await stage.story.recover()
+    fixture = StoryFixture(folder / "coterie.db", SlowModel(chance), lease_s=0.5)
+    await fixture.story.recover()
     if drain:
-        kinds = list(stage.story.handlers())
-        while await stage.store.jobs.next_due(kinds) is not None:
-            await stage.worker.drain()
+        kinds = list(fixture.story.handlers())
+        while await fixture.store.jobs.next_due(kinds) is not None:
+            await fixture.worker.drain()
             await asyncio.sleep(0.1)
-        await stage.close()
+        await fixture.close()
         return
-    mara = next(iter(stage.roster.all()), None) or await stage.create_character()
-    rooms = [chat.room for chat in stage.story.chats.chats() if not stage.store.reader.fork_origin(chat.room)]
+    mara = next(iter(fixture.characters.all()), None) or await fixture.create_character()
+    rooms = [chat.room for chat in fixture.story.chats.chats() if not fixture.store.reader.fork_origin(chat.room)]
     while len(rooms) < _CHATS:
-        rooms.append(await stage.open_chat(mara))
+        rooms.append(await fixture.open_chat(mara))
     # Whatever is read once is read now: lives are short, and are to be spent playing.
-    stage.story.prompts.assemble(stage.story.chats.chat(rooms[0]), mara.id, "warm")
+    fixture.story.prompts.assemble(fixture.story.chats.chat(rooms[0]), mara.id, "warm")
     os.write(1, READY)
 
     async def listen() -> None:
         """What has become durable of replies that are still being given."""
-        async for event in stage.store.tail(stage.store.reader.last_id()):
+        async for event in fixture.store.tail(fixture.store.reader.last_id()):
             if isinstance(event.payload, AssistantTokens):
                 _tell("tokens", event.payload.reply, event.id)
             elif isinstance(event.payload, AssistantTurn):
@@ -92,32 +92,32 @@ async def child(folder: Path, seed: int, *, drain: bool) -> None:
 
     async def play(room: str) -> None:
         while True:
-            key = f"{room}:{stage.store.reader.head(room)}"
-            begun = await stage.story.say(room, f"What about {key} {chance.randrange(10**9)}?", key=key)
+            key = f"{room}:{fixture.store.reader.head(room)}"
+            begun = await fixture.story.say(room, f"What about {key} {chance.randrange(10**9)}?", key=key)
             _tell("said", f"say:{room}:{key}", begun.turn)
             if chance.random() < 0.2:
                 await asyncio.sleep(chance.random() * 0.2)
-                await stage.story.stop(room)
-            await stage.story.replies.wait(room)
+                await fixture.story.stop(room)
+            await fixture.story.replies.wait(room)
             try:
                 await disturb(room)
             except CoterieError as error:
                 print(error, file=sys.stderr)
 
     async def disturb(room: str) -> None:
-        turns = stage.story.timeline.latest(room, 10)
+        turns = fixture.story.timeline.latest(room, 10)
         match chance.choice(["regenerate", "rewind", "fork", "", "", "", ""]):
             case "regenerate":
-                await stage.story.regenerate(room)
-                await stage.story.replies.wait(room)
+                await fixture.story.regenerate(room)
+                await fixture.story.replies.wait(room)
             case "rewind":
-                await stage.story.rewind(room, chance.choice(turns).id)
+                await fixture.story.rewind(room, chance.choice(turns).id)
                 if chance.random() < 0.5:
-                    await stage.story.undo_rewind(room)
-            case "fork" if len(stage.story.chats.chats()) < 12:
-                await stage.story.fork(room, chance.choice(turns).id)
+                    await fixture.story.undo_rewind(room)
+            case "fork" if len(fixture.story.chats.chats()) < 12:
+                await fixture.story.fork(room, chance.choice(turns).id)
 
-    await asyncio.gather(listen(), stage.worker.run(asyncio.Event()), *map(play, rooms))
+    await asyncio.gather(listen(), fixture.worker.run(asyncio.Event()), *map(play, rooms))
 
 
 def live(folder: Path, seed: int, drain: bool, told: Connection) -> None:
@@ -131,7 +131,7 @@ def run(kills: int, folder: Path) -> dict[str, int]:
     durable: list[int] = []
     ended: dict[str, int] = {}
 
-    def heard(line: str) -> None:
+    def on_line(line: str) -> None:
         match line.split():
             case ["said", key, turn]:
                 said[key] = turn
@@ -143,8 +143,8 @@ def run(kills: int, folder: Path) -> dict[str, int]:
     def spawn(kill: int) -> Forked:
         return Forked(live, folder, kill, False)
 
-    failures = kill_repeatedly(kills, folder / "coterie.db", story_views, spawn, heard, longest_s=3.0, verify_every=5)
-    Forked(live, folder, kills, True).read_to_the_end()
+    failures = kill_repeatedly(kills, folder / "coterie.db", story_views, spawn, on_line, longest_s=3.0, verify_every=5)
+    Forked(live, folder, kills, True).read_until_exit()
     return {
         "kills": kills,
         "acknowledged": len(said) + len(durable) + len(ended),

@@ -1,8 +1,7 @@
-"""Messages that try to get past a filter, and innocent ones that look as if they did. Made by generators with seeds.
+"""Generated messages that try to evade a filter, and innocent ones that look similar.
 
-The tables here are written from how people disguise words, not from what the filter knows: letters of other scripts by
-their Unicode names, styles of mathematical alphabets, marks on top. The words of the first set are on the lists
-(nothing else can be caught); those of the second are on no list.
+The tables are based on how people disguise words, not on the filter's rules: letters of other scripts by Unicode name,
+mathematical alphabets, combining marks. Words of the first set are on the lists; those of the second are on none.
 """
 
 from __future__ import annotations

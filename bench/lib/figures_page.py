@@ -1,4 +1,4 @@
-"""All figures of a run as a page: on which machine, with which versions, what each bench is about and what it gave."""
+"""The figures of a run as a Markdown page, with the machine and versions."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ from coterie.eventstore.sqlite.database import sqlite_version
 
 
 def page(figures: Mapping[str, Mapping[str, Any]], *, quick: bool, missing: int = 0) -> str:
-    how = "small (`--quick`): a first idea, not the last word" if quick else "whole"
-    stopped = [f"It was stopped before it came to the end: {missing} benches are missing.", ""] if missing else []
+    how = "small (`--quick`), for orientation only" if quick else "in full"
+    stopped = [f"The run was interrupted: {missing} benches are missing.", ""] if missing else []
     lines = [
         "# Figures",
         "",
         f"Written by `make bench` on {datetime.now(UTC):%d %B %Y}; every bench was run {how}.",
-        "Nothing here is typed in by hand.",
+        "Do not edit it.",
         "",
         *stopped,
         f"- Machine: {_processor()}, {os.cpu_count()} cores, {psutil.virtual_memory().total / 2**30:.0f} GB",
@@ -33,19 +33,19 @@ def page(figures: Mapping[str, Mapping[str, Any]], *, quick: bool, missing: int 
     ]
     for name in sorted(figures):
         lines += ["", f"## {name}", "", _about(name), "", "| figure | value |", "|---|---|"]
-        lines += [f"| {key} | {_shown(value)} |" for key, value in _flat(figures[name])]
+        lines += [f"| {key} | {_format(value)} |" for key, value in _flat(figures[name])]
     return "\n".join(lines) + "\n"
 
 
-def _flat(figures: Mapping[str, Any], before: str = "") -> Iterator[tuple[str, Any]]:
+def _flat(figures: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
     for key, value in figures.items():
         if isinstance(value, dict):
-            yield from _flat(value, f"{before}{key} · ")
+            yield from _flat(value, f"{prefix}{key} · ")
         else:
-            yield f"{before}{key}", value
+            yield f"{prefix}{key}", value
 
 
-def _shown(value: Any) -> str:
+def _format(value: Any) -> str:
     if value is None:
         return "–"
     if isinstance(value, float):
@@ -56,14 +56,14 @@ def _shown(value: Any) -> str:
 
 
 def _about(name: str) -> str:
-    told = importlib.import_module(f"bench.{name}").__doc__ or ""
-    return " ".join(told.strip().partition("\n\n")[0].split())
+    text = importlib.import_module(f"bench.{name}").__doc__ or ""
+    return " ".join(text.strip().partition("\n\n")[0].split())
 
 
 def _processor() -> str:
-    known = Path("/proc/cpuinfo")
-    if known.exists():
-        for line in known.read_text().splitlines():
+    cpuinfo = Path("/proc/cpuinfo")
+    if cpuinfo.exists():
+        for line in cpuinfo.read_text().splitlines():
             if line.startswith("model name"):
                 return line.partition(":")[2].strip()
     return platform.processor() or platform.machine()

@@ -1,9 +1,8 @@
-"""What streamers say, labelled by hand: whether a sentence asks the chat something (1) or not (0).
+"""Sentences of streamers, labelled by hand: whether they ask the chat something (1) or not (0).
 
-Written before the heuristics were tuned, then split by a hash of the sentence: one half may be looked at while tuning,
-the other is only measured. Rhetorical questions, questions to people in the game and talk about the chat are in it on
-purpose, and so are questions that no question mark gives away. The fresh ones were written when the heuristics were
-done, without looking at those, and are all held out.
+Written before the heuristics were tuned and split by a hash of the sentence: one half for tuning, the other held out.
+They include rhetorical questions, questions to people in the game, sentences about the chat, and questions without a
+question mark. The fresh ones were written after tuning and are all held out.
 """
 
 from __future__ import annotations

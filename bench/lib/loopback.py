@@ -1,8 +1,8 @@
-"""Readers on loopback as if they were elsewhere: their half of the connections is done by another core.
+"""Moves the readers' half of loopback connections to another core.
 
-On loopback the kernel carries a packet to its reader within the sender's system call, so that a server is charged for
-what a reader's machine does: half of the whole. Where the system allows it (Linux, root, two cores) the kernel is asked
-to receive on another core for a while, and whoever asked is kept to its own.
+On loopback the kernel delivers a packet within the sender's system call, so the server pays for the reader's half.
+Where the system allows it (Linux, root, two cores), packets are received on another core meanwhile, and the calling
+process stays on its own.
 """
 
 from __future__ import annotations

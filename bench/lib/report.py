@@ -1,4 +1,4 @@
-"""How a bench speaks: progress on the way, one JSON object as its last line."""
+"""Output of a bench: progress while it runs, one JSON object as its last line."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def log(text: str) -> None:
 
 
 def progress(done: int, total: int, what: str) -> None:
-    """A bar on a terminal; silence elsewhere."""
+    """A progress bar, on terminals only."""
     if sys.stderr.isatty():
         filled = 30 * done // max(total, 1)
         end = "\n" if done >= total else ""
@@ -35,7 +35,7 @@ def finish(figures: dict[str, Any]) -> None:
 
 
 def scratch_folder() -> tempfile.TemporaryDirectory[str]:
-    """A folder for a run, on the same disk as the project and where git does not look."""
+    """A temporary folder on the disk of the project, ignored by git."""
     home = Path(".bench")
     home.mkdir(exist_ok=True)
     return tempfile.TemporaryDirectory(dir=home)

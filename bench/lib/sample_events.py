@@ -1,7 +1,7 @@
-"""A small story domain with typical views: turns, feelings shared between rooms, memories, scenes, a clock.
+"""A small story domain with typical projections: turns, relationships shared between rooms, memories, scenes, a clock.
 
-Benches and the kernel's law tests fold it. It has what makes rewinding hard: rows that several rooms write, updates
-that clamp, deletions by condition, and handlers that read what they change.
+Benches and property tests replay it. It contains what makes rewinding hard: rows that several rooms write, updates that
+clamp, conditional deletions, and handlers that read what they change.
 """
 
 from __future__ import annotations

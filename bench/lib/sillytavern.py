@@ -1,8 +1,7 @@
-"""SillyTavern from npm, on loopback, with a chat of so many messages: how soon its last 50 are on the screen.
+"""SillyTavern from npm on loopback with a chat of given length: time until its last 50 messages are on screen.
 
-Its server is started from a folder of its own with fresh data; the chat is the one its sample character opens with. The
-watch is the one that ours runs by: from the start of the navigation until 50 messages are laid out and the newest is on
-the screen, in a browser that has been there before.
+Its server runs from a separate folder with new data and the chat of its sample character. The time is measured like
+ours: from the start of the navigation until 50 messages are laid out and the newest is visible, with a warm cache.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""What streamers say for minutes on end: connected talk, as a stream's sound mostly is.
+"""Connected speech of streamers, minutes long.
 
-The labelled sentences stand alone, which is the hardest a recogniser meets: nothing before or after helps it. These
-passages are of one piece. Nothing was tuned on them, and none was changed or left out after it was listened to.
+The labelled sentences are isolated, which is harder for a recogniser than connected speech. Nothing was tuned on these
+passages, and none was changed or removed after measuring.
 """
 
 PASSAGES = (

@@ -1,4 +1,4 @@
-"""A story on a scripted model, as benches play it: nothing is slow but the engine."""
+"""A story with a scripted model that answers at once, for benches."""
 
 from __future__ import annotations
 
@@ -49,9 +49,9 @@ class StoryFixture:
         roles = {"narrative": ("embedded/script",), "classifier": ("embedded/script",)}
         settings = ModelsSettings(roles=roles)
         self.models = Models(settings, clock=self.clock, store=self.store, providers={"embedded": provider})
-        self.roster = Characters(self.store)
+        self.characters = Characters(self.store)
         self.memory = Memory(self.store, clock=self.clock)
-        self.story = StoryService(self.store, self.roster, self.memory, self.models, StorySettings(), self.clock)
+        self.story = StoryService(self.store, self.characters, self.memory, self.models, StorySettings(), self.clock)
         self.worker = Worker(
             self.store.jobs,
             self.story.handlers(),
@@ -63,7 +63,7 @@ class StoryFixture:
         )
 
     async def create_character(self) -> Character:
-        await self.roster.save_owner(OwnerProfile(name="Ana", pronouns="she/her", persona="A cartographer."))
+        await self.characters.save_owner(OwnerProfile(name="Ana", pronouns="she/her", persona="A cartographer."))
         identity = Identity(
             name="Mara",
             persona="Mara keeps a lighthouse on a bare island and writes down every ship that passes.",
@@ -71,11 +71,11 @@ class StoryFixture:
             voice_samples=["Ships come and go. The lamp stays."],
             initial_relationship="Ana came with the supply boat a week ago.",
         )
-        return await self.roster.save(identity)
+        return await self.characters.save(identity)
 
-    async def open_chat(self, bot: Character) -> str:
+    async def open_chat(self, character: Character) -> str:
         opening = Opening(title="Evening", place=OpeningPlace(name="the lighthouse"), weather="a gale from the west")
-        return (await self.story.begin(bot.id, opening)).room
+        return (await self.story.begin(character.id, opening)).room
 
     async def close(self) -> None:
         await self.story.replies.close()

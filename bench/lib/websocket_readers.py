@@ -1,7 +1,7 @@
-"""A thousand readers of a room, in a process of their own so that their cost is not the server's.
+"""A thousand readers of a room in a separate process, so that their CPU time is not the server's.
 
-`python -m bench.lib.websocket_readers PORT READERS SLOW PATH`: connects, says "ready", reads until standard input ends, and prints
-the delay of each message heard by a few of them, in milliseconds. SLOW of them never read after the handshake.
+`python -m bench.lib.websocket_readers PORT READERS SLOW PATH` connects, prints "ready", reads until standard input
+ends, and prints the delays of messages for a few readers in milliseconds. SLOW of them never read after the handshake.
 """
 
 from __future__ import annotations
