@@ -29,7 +29,7 @@ class Forked:
     """
 
     def __init__(self, target: Callable[..., None], *arguments: Any) -> None:
-        _fork_server.set_fork_servererver_preload([target.__module__])
+        _fork_server.set_forkserver_preload([target.__module__])
         reader, writer = _fork_server.Pipe(duplex=False)
         self._process = _fork_server.Process(target=target, args=(*arguments, writer), daemon=True)
         self._process.start()
