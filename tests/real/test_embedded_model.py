@@ -1,4 +1,4 @@
-"""The embedded model, really: SmolLM2 in its own process, killed, hung, starved and unloaded."""
+"""The embedded model in a real process: killed, hung, short of memory and unloaded."""
 
 from __future__ import annotations
 
@@ -53,26 +53,26 @@ class TestContract(ProviderContract):
 
 
 async def interrupt(embedded: EmbeddedProvider, how: signal.Signals) -> errors.ModelCrashed:
-    """Start a long answer, and send a signal to the process in the middle of it."""
-    heard = 0
+    """Start a long answer, and send a signal to the process after five chunks."""
+    received = 0
     with pytest.raises(errors.ModelCrashed) as caught:
         async for _ in embedded.stream(request()):
-            heard += 1
-            if heard == 5:
+            received += 1
+            if received == 5:
                 assert embedded.process is not None
                 os.kill(embedded.process.pid, how)
-    assert heard >= 5
+    assert received >= 5
     return caught.value
 
 
-async def test_killed_mid_stream_the_call_ends_clearly_and_the_next_one_works(embedded: EmbeddedProvider) -> None:
+async def test_a_killed_process_ends_the_call_with_an_error_and_the_next_call_works(embedded: EmbeddedProvider) -> None:
     error = await interrupt(embedded, signal.SIGKILL)
     assert error.retryable
     assert "died" in error.what
     assert isinstance([chunk async for chunk in embedded.stream(request(max_tokens=5))][-1], Finished)
 
 
-async def test_hung_mid_stream_the_process_is_replaced() -> None:
+async def test_a_hung_process_is_replaced() -> None:
     embedded = EmbeddedProvider(EmbeddedSettings(stall_s=1))
     error = await interrupt(embedded, signal.SIGSTOP)
     assert error.retryable
@@ -80,7 +80,7 @@ async def test_hung_mid_stream_the_process_is_replaced() -> None:
     await embedded.close()
 
 
-async def test_through_the_router_the_partial_text_is_kept() -> None:
+async def test_the_router_keeps_the_partial_text() -> None:
     models = Models(ModelsSettings())
     reply = models.stream(Role.NARRATIVE, Prompt.of("Tell me a long story.", max_tokens=400))
     with pytest.raises(errors.ModelCrashed) as caught:
@@ -96,40 +96,40 @@ async def test_through_the_router_the_partial_text_is_kept() -> None:
     await models.close()
 
 
-async def test_its_memory_is_bounded_and_it_is_gone_after_close(embedded: EmbeddedProvider) -> None:
+async def test_memory_is_limited_and_close_ends_the_process(embedded: EmbeddedProvider) -> None:
     long = "The fox went on. " * 150
     async for _ in embedded.stream(request(long, max_tokens=20)):
         pass
-    child = embedded.process
-    assert child is not None
-    assert child.memory_mb < 700
-    soft, hard = psutil.Process(child.pid).rlimit(psutil.RLIMIT_AS)
+    process = embedded.process
+    assert process is not None
+    assert process.memory_mb < 700
+    soft, hard = psutil.Process(process.pid).rlimit(psutil.RLIMIT_AS)
     assert soft == hard == 1536 * 1024 * 1024
     await embedded.close()
-    assert not psutil.pid_exists(child.pid)
+    assert not psutil.pid_exists(process.pid)
 
 
-async def test_too_little_memory_is_said_not_suffered() -> None:
-    starved = EmbeddedProvider(EmbeddedSettings(memory_mb=256))
+async def test_too_little_memory_is_a_clear_error() -> None:
+    limited = EmbeddedProvider(EmbeddedSettings(memory_mb=256))
     with pytest.raises(errors.ModelCrashed, match="could not be loaded"):
-        async for _ in starved.stream(request()):
+        async for _ in limited.stream(request()):
             pass
-    await starved.close()
+    await limited.close()
 
 
-async def test_it_ends_with_the_program_that_started_it(embedded: EmbeddedProvider) -> None:
+async def test_the_process_exits_when_its_standard_input_is_closed(embedded: EmbeddedProvider) -> None:
     async for _ in embedded.stream(request(max_tokens=2)):
         pass
-    child = embedded.process
-    assert child is not None
-    process = child._process
-    assert process.stdin is not None
-    process.stdin.close()
-    await asyncio.wait_for(process.wait(), 10)
-    assert child.has_exited
+    process = embedded.process
+    assert process is not None
+    stdin = process._process.stdin
+    assert stdin is not None
+    stdin.close()
+    await asyncio.wait_for(process._process.wait(), 10)
+    assert process.has_exited
 
 
-async def test_unused_it_leaves_memory_and_comes_back() -> None:
+async def test_an_idle_model_is_unloaded_and_loaded_again() -> None:
     embedded = EmbeddedProvider(EmbeddedSettings(idle_unload_s=0.2))
     async for _ in embedded.stream(request(max_tokens=2)):
         pass
@@ -146,8 +146,8 @@ async def test_a_person_does_not_wait_for_a_queue_of_background_work(embedded: E
     done: list[str] = []
 
     async def ask(who: str, priority: Priority, max_tokens: int) -> None:
-        asked = request(max_tokens=max_tokens).model_copy(update={"priority": priority, "owner": who})
-        async for _ in embedded.stream(asked):
+        queued = request(max_tokens=max_tokens).model_copy(update={"priority": priority, "owner": who})
+        async for _ in embedded.stream(queued):
             pass
         done.append(who)
 
@@ -172,14 +172,14 @@ async def test_structured_output_fits_its_schema() -> None:
     await models.close()
 
 
-async def test_a_trial_tells_what_the_command_prints() -> None:
-    said: list[str] = []
-    trial = await probe_model(ModelsSettings(), EMBEDDED, said.append)
-    assert "".join(said) == trial.answer.text
-    assert trial.answer.first_token_ms
-    assert trial.tokens_per_s > 0
-    assert trial.memory_mb
-    assert trial.structured.ok
+async def test_a_probe_has_the_figures_that_the_command_prints() -> None:
+    texts: list[str] = []
+    probe = await probe_model(ModelsSettings(), EMBEDDED, texts.append)
+    assert "".join(texts) == probe.answer.text
+    assert probe.answer.first_token_ms
+    assert probe.tokens_per_s > 0
+    assert probe.memory_mb
+    assert probe.structured.ok
 
 
 TEXTS = [
@@ -196,15 +196,15 @@ TEXTS = [
 ]
 
 
-async def test_our_tokenizer_agrees_with_llama_cpp_token_by_token(embedded: EmbeddedProvider) -> None:
+async def test_the_tokenizer_agrees_with_llama_cpp(embedded: EmbeddedProvider) -> None:
     async for _ in embedded.stream(request(max_tokens=1)):
         pass
-    child, own = embedded.process, load_tokenizer(find_weights(None))
-    assert child is not None
+    process, own = embedded.process, load_tokenizer(find_weights(None))
+    assert process is not None
     assert own is not None
-    async with httpx.AsyncClient(headers={"authorization": f"Bearer {child.key}"}, trust_env=False) as client:
+    async with httpx.AsyncClient(headers={"authorization": f"Bearer {process.key}"}, trust_env=False) as client:
         for text in TEXTS:
-            theirs = (await client.post(f"{child.url}/tokenize", json={"content": text})).json()["tokens"]
+            theirs = (await client.post(f"{process.url}/tokenize", json={"content": text})).json()["tokens"]
             assert own.encode_ordinary(text) == theirs, text
 
 
@@ -218,7 +218,7 @@ async def test_a_prompt_is_counted_as_the_model_counts_it(embedded: EmbeddedProv
     assert counter.is_exact(EMBEDDED)
 
 
-async def test_strangers_on_this_machine_are_turned_away(embedded: EmbeddedProvider) -> None:
+async def test_requests_without_the_key_are_refused(embedded: EmbeddedProvider) -> None:
     async for _ in embedded.stream(request(max_tokens=1)):
         pass
     assert embedded.process is not None
@@ -228,20 +228,20 @@ async def test_strangers_on_this_machine_are_turned_away(embedded: EmbeddedProvi
     assert answer.status_code == 401
 
 
-def test_a_missing_model_file_is_named() -> None:
+def test_a_missing_model_file_is_an_error() -> None:
     with pytest.raises(ConfigError, match="does not exist"):
-        find_weights("/nowhere/model.gguf")
+        find_weights("/missing/model.gguf")
 
 
-def test_with_no_key_the_command_streams_and_gets_valid_json(tmp_path: Path) -> None:
+def test_without_a_key_the_command_streams_and_gets_valid_json(tmp_path: Path) -> None:
     environ = {**os.environ, "COTERIE_HOME": str(tmp_path)}
     command = [sys.executable, "-m", "coterie", "models", "test"]
     done = subprocess.run(command, env=environ, capture_output=True, text=True, timeout=240, check=False)
     assert done.returncode == 0, done.stderr
-    told = done.stdout
-    assert told.startswith("embedded/smollm2 says:")
+    output = done.stdout
+    assert output.startswith("embedded/smollm2:")
     for line in (r"First token after +[\d,]+ ms", r"Then +[\d.,]+ tokens/s", r"Memory +\d+ MB, at most 1,536 MB"):
-        assert re.search(line, told), told
-    form = re.search(r"JSON for a schema +(\{.*\})", told)
+        assert re.search(line, output), output
+    form = re.search(r"JSON for a schema +(\{.*\})", output)
     assert form is not None
     assert set(json.loads(form[1])) == {"name", "age", "place"}
