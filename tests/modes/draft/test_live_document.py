@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from coterie.modes.draft import LiveDocumentGone, Update
 from coterie.modes.draft.diff import TextEdit, edits_between, merge_keeping_both, word_diff
 from coterie.modes.draft.errors import InvalidUpdate
-from coterie.modes.draft.git import CommitMessage
+from coterie.modes.draft.git import CommitMessage, Committer
 from coterie.modes.draft.live_document import (
     ChangeSection,
     LiveDocument,
@@ -109,7 +109,7 @@ async def test_f9_a_commit_of_plain_git_is_merged_with_typed_text(harness: Draft
     )
     # A commit of plain git, at the same position and at another one.
     committed = LAMP.replace("# The lamp", "# The lamp at sea") + "Git."
-    committer = harness.draft.workspaces.committer(harness.workspace)
+    committer = Committer(harness.draft.workspaces.repository(harness.workspace))
     committer.write("lamp.md", "main", lambda _: committed, BO.author, CommitMessage("By hand"), harness.clock.now())
     await harness.draft.documents.commit_typing(harness.workspace, "lamp.md", "main")
     assert harness.text() == live.text == LAMP.replace("# The lamp", "# The lamp at sea") + "Ann.Git."

@@ -8,7 +8,14 @@ import subprocess
 import pytest
 
 from coterie.modes.draft import EditConflict, NotPending, PositionUnknown, StaleProposal
-from coterie.modes.draft.git import CHANGE_TRAILER, PROPOSED_BY_TRAILER, THREAD_TRAILER, UNDOES_TRAILER, CommitMessage
+from coterie.modes.draft.git import (
+    CHANGE_TRAILER,
+    PROPOSED_BY_TRAILER,
+    THREAD_TRAILER,
+    UNDOES_TRAILER,
+    CommitMessage,
+    Committer,
+)
 from tests.modes.draft.conftest import ANN, BO, LAMP, DraftHarness, change
 
 NIGHTS = "The lamp burns every night, and every night it burns."
@@ -147,14 +154,18 @@ async def test_f10_a_decline_is_noted_with_its_comment(harness: DraftHarness) ->
 async def test_f8_a_commit_without_an_event_is_recovered(harness: DraftHarness) -> None:
     thread = await harness.open_thread()
     one, other = await harness.propose(thread, change("Nobody asks.", "Who asks?"), change("The boats", "Boats"))
-    committer = harness.draft.workspaces.committer(harness.workspace)
+    committer = Committer(harness.draft.workspaces.repository(harness.workspace))
     message = CommitMessage("Shorter.", trailers={CHANGE_TRAILER: one.id})
     written = committer.write(
         "lamp.md", "main", lambda _: LAMP.replace("Nobody asks.", "Who asks?"), ANN.author, message, harness.clock.now()
     )
     assert written is not None
     accepted = await harness.draft.proposals.accept(one.id, ANN)
-    assert (accepted.state, accepted.accepted_commit, accepted.text) == ("accepted", written.commit, "Who asks?")
+    assert (accepted.state, accepted.accepted_commit, accepted.text) == (
+        "accepted",
+        written.version.commit,
+        "Who asks?",
+    )
     assert len(harness.draft.workspaces.repository(harness.workspace).history("main")) == 2
     assert harness.draft.proposal_queries.proposal(other.id).fresh
 
@@ -202,7 +213,7 @@ async def test_f8_concurrent_accepts(harness: DraftHarness) -> None:
 async def test_f11_a_branch_is_reviewed_and_merged(harness: DraftHarness) -> None:
     thread = await harness.open_thread()
     (one,) = await harness.propose(thread, change("Nobody asks.", "Who asks?"))
-    await harness.draft.documents.create_branch(harness.workspace, "try", "main")
+    await harness.draft.workspaces.create_branch(harness.workspace, "try", "main")
     base = await harness.draft.documents.read(harness.workspace, "lamp.md", "try")
     await harness.draft.documents.save(harness.workspace, "lamp.md", "try", LAMP.replace("# The", "# A"), base.blob, BO)
     await harness.draft.documents.merge(harness.workspace, "try", "main", ANN)

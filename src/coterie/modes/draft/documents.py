@@ -26,9 +26,7 @@ from coterie.modes.draft.errors import EditConflict, NoSuchDocument, NotADocumen
 from coterie.modes.draft.events import (
     ChangeAccepted,
     ChangesMoved,
-    DocumentSaved,
     MovedAnchor,
-    ThreadNoted,
     WorkspaceOpened,
 )
 from coterie.modes.draft.git import (
@@ -41,19 +39,21 @@ from coterie.modes.draft.git import (
     Contributor,
     DocumentRepository,
     DocumentVersion,
+    EditFunction,
     Revision,
     validate_path,
 )
-from coterie.modes.draft.live_document import LiveDocument, LiveDocuments, Update
+from coterie.modes.draft.live_document import LiveDocument, LiveDocuments, Update, saved_events
 from coterie.modes.draft.queries import Proposal, ProposalQueries, ThreadQueries
 
 
 class GitWorkspaces:
     """Folders with Git repositories. New ones are created in `folder`; opened ones stay where they are."""
 
-    def __init__(self, store: Store, threads: ThreadQueries, folder: Path) -> None:
+    def __init__(self, store: Store, threads: ThreadQueries, clock: Clock, folder: Path) -> None:
         self._store = store
         self._threads = threads
+        self._clock = clock
         self.folder = folder
         self._repositories: dict[str, DocumentRepository] = {}
 
@@ -78,8 +78,25 @@ class GitWorkspaces:
             self._repositories[workspace] = DocumentRepository(self._threads.folder(workspace))
         return self._repositories[workspace]
 
-    def committer(self, workspace: str) -> Committer:
-        return Committer(self.repository(workspace))
+    async def commit(
+        self,
+        workspace: str,
+        document: str,
+        branch: str,
+        edit: EditFunction,
+        contributor: Contributor,
+        message: CommitMessage,
+    ) -> CommitResult | None:
+        """Commit an edit of one document; None if the edit leaves it unchanged. See `Committer.write`."""
+        write = Committer(self.repository(workspace)).write
+        return await asyncio.to_thread(write, document, branch, edit, contributor.author, message, self._clock.now())
+
+    async def create_branch(self, workspace: str, name: str, source: str) -> None:
+        await asyncio.to_thread(Committer(self.repository(workspace)).create_branch, name, source)
+
+    async def merge(self, workspace: str, source: str, target: str, contributor: Contributor) -> str:
+        merge = Committer(self.repository(workspace)).merge
+        return await asyncio.to_thread(merge, source, target, contributor.author, self._clock.now())
 
 
 class Documents:
@@ -89,12 +106,11 @@ class Documents:
         self, store: Store, workspaces: GitWorkspaces, threads: ThreadQueries, proposals: ProposalQueries, clock: Clock
     ) -> None:
         self._store = store
-        self._workspaces = workspaces
+        self.workspaces = workspaces
         self._threads = threads
         self._proposals = proposals
-        self._clock = clock
         self._locks: WeakValueDictionary[tuple[str, str], asyncio.Lock] = WeakValueDictionary()
-        self.live = LiveDocuments(store, clock, workspaces.committer, self.commit_typing)
+        self.live = LiveDocuments(store, clock, workspaces.commit, self.commit_typing)
 
     def lock(self, workspace: str, branch: str) -> asyncio.Lock:
         """Hold it while something is decided about a branch."""
@@ -102,7 +118,7 @@ class Documents:
 
     async def read(self, workspace: str, document: str, branch: str | None = None) -> DocumentVersion:
         """The newest version, with typed text committed and proposals brought in line."""
-        chosen = branch or self._workspaces.repository(workspace).main_branch
+        chosen = branch or self.workspaces.repository(workspace).main_branch
         async with self.lock(workspace, chosen):
             return await self.sync(workspace, chosen, document)
 
@@ -110,7 +126,7 @@ class Documents:
         self, workspace: str, document: str, text: str, contributor: Contributor, branch: str | None = None
     ) -> DocumentVersion:
         """Commit a new document."""
-        chosen = branch or self._workspaces.repository(workspace).main_branch
+        chosen = branch or self.workspaces.repository(workspace).main_branch
         return await self.save(workspace, validate_path(document), chosen, text, "", contributor)
 
     async def save(
@@ -125,21 +141,29 @@ class Documents:
     ) -> DocumentVersion:
         """Commit a text that was edited from the blob `base`. If the document changed since, both are merged;
         where both changed the same words, `EditConflict` is raised."""
+
+        def edit(version: DocumentVersion | None) -> str | None:
+            if version is None or version.blob == base:
+                return text
+            old = self.workspaces.repository(workspace).blob_text(base) if base else None
+            merged = merge_texts(old, version.text, text) if old is not None else None
+            if merged is None:
+                raise EditConflict(
+                    "Another person changed the same words meanwhile.",
+                    "Look at the difference, then save what you want to keep.",
+                    unified_diff(version.text, text, document),
+                )
+            return merged
+
         async with self.lock(workspace, branch):
             if base:
                 await self.sync(workspace, branch, document)
-            result = await asyncio.to_thread(self._commit_saved, workspace, document, branch, text, base, contributor)
+            message = CommitMessage(f"Edit {document}")
+            result = await self.workspaces.commit(workspace, document, branch, edit, contributor, message)
             if result is not None:
-                saved = DocumentSaved(document=document, branch=branch, commit=result.commit, blob=result.blob)
-                new_events = [NewEvent(f"draft:{workspace}", saved, contributor.id, key=f"save:{result.commit}")]
-                if room is not None:
-                    note = ThreadNoted(text=f"{contributor.name} edited the document.", about=result.commit)
-                    new_events.append(NewEvent(room, note, contributor.id))
-                await self._store.append(new_events)
+                rooms = [room] if room is not None else []
+                await self._store.append(saved_events(workspace, result.version, [contributor], rooms))
             return await self.sync(workspace, branch, document)
-
-    async def create_branch(self, workspace: str, name: str, source: str) -> None:
-        await asyncio.to_thread(self._workspaces.committer(workspace).create_branch, name, source)
 
     async def merge(self, workspace: str, source: str, target: str, contributor: Contributor) -> str:
         """Merge one branch into another, then bring every document of the target in line. Returns the commit."""
@@ -149,8 +173,7 @@ class Documents:
             live = self.live.open_documents(workspace, target)
             for document in live:
                 await self.sync(workspace, target, document)
-            committer = self._workspaces.committer(workspace)
-            commit = await asyncio.to_thread(committer.merge, source, target, contributor.author, self._clock.now())
+            commit = await self.workspaces.merge(workspace, source, target, contributor)
             discussed = {thread.document for thread in self._threads.threads(workspace, branch=target)}
             for document in live | discussed:
                 await self.sync(workspace, target, document)
@@ -199,7 +222,7 @@ class Documents:
         The branch's lock must be held.
         """
         await self.live.commit(workspace, document, branch)
-        repository = self._workspaces.repository(workspace)
+        repository = self.workspaces.repository(workspace)
         version = await asyncio.to_thread(repository.read, document, branch)
         pending = self._proposals.of_document(workspace, branch, document, "pending")
         behind = [proposal for proposal in pending if proposal.placed and proposal.commit != version.commit]
@@ -207,29 +230,8 @@ class Documents:
             new_events = await asyncio.to_thread(_catch_up, repository, version, workspace, behind)
             if new_events:
                 await self._store.append(new_events)
-        self.live.merge_saved(workspace, document, branch, version.text, version.blob)
+        self.live.merge_saved(workspace, version)
         return version
-
-    def _commit_saved(
-        self, workspace: str, document: str, branch: str, text: str, base: str, contributor: Contributor
-    ) -> CommitResult | None:
-        repository = self._workspaces.repository(workspace)
-
-        def edit(version: DocumentVersion | None) -> str | None:
-            if version is None or version.blob == base:
-                return text
-            merged = merge_texts(repository.blob_text(base), version.text, text) if base else None
-            if merged is None:
-                raise EditConflict(
-                    "Another person changed the same words meanwhile.",
-                    "Look at the difference, then save what you want to keep.",
-                    unified_diff(version.text, text, document),
-                )
-            return merged
-
-        message = CommitMessage(f"Edit {document}")
-        committer = self._workspaces.committer(workspace)
-        return committer.write(document, branch, edit, contributor.author, message, self._clock.now())
 
 
 def moved_event(
@@ -318,8 +320,8 @@ class LocalFiles:
     proposals and history; accepted changes are written back unless the file was changed meanwhile.
     """
 
-    def __init__(self, workspaces: GitWorkspaces, documents: Documents) -> None:
-        self._workspaces = workspaces
+    def __init__(self, documents: Documents) -> None:
+        self._workspaces = documents.workspaces
         self._documents = documents
 
     async def open(self, file: Path, owner: Contributor, *, plain: bool = False) -> FileDocument:

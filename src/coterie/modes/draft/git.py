@@ -368,9 +368,7 @@ def _one_line(text: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class CommitResult:
-    commit: str
-    blob: str
-    text: str
+    version: DocumentVersion
     before: DocumentVersion | None
     """The version that the commit changed."""
 
@@ -397,7 +395,7 @@ class Committer:
                 blob, commit = self._create_commit(path, text, head, author, message, when)
                 if self._move_branch(branch, head, commit, message):
                     update_checkout(self._repository, branch, path, before.blob if before else None, blob)
-                    return CommitResult(commit, blob, text, before)
+                    return CommitResult(DocumentVersion(path, branch, commit, blob, text), before)
         raise WorkspaceError(f"The branch {branch} could not be written.", "Something else holds it: try again.")
 
     def create_branch(self, name: str, source: str) -> None:

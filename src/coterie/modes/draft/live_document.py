@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import re
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Collection, Sequence
 from dataclasses import dataclass, field
 
 from coterie.base.clock import Clock
@@ -24,9 +24,10 @@ from coterie.modes.draft.events import DocumentSaved, ThreadNoted
 from coterie.modes.draft.git import (
     CO_AUTHOR_TRAILER,
     CommitMessage,
-    Committer,
+    CommitResult,
     Contributor,
     DocumentVersion,
+    EditFunction,
     document_title,
 )
 
@@ -42,6 +43,8 @@ _MAX_LENGTH = 4_000_000
 _LONE_SURROGATE = re.compile("[\ud800-\udfff]")
 _log = get_logger(__name__)
 
+Commit = Callable[[str, str, str, EditFunction, Contributor, CommitMessage], Awaitable[CommitResult | None]]
+"""Commits an edit: workspace, document, branch, edit, author, message."""
 CommitTyping = Callable[[str, str, str], Awaitable[None]]
 """Commits the typed text of a document: workspace, document, branch."""
 _Key = tuple[str, str, str]
@@ -109,28 +112,22 @@ class LiveDocument:
             if room is not None:
                 self.rooms.add(room)
 
-    def merge_saved(self, text: str, blob: str) -> None:
+    def merge_saved(self, version: DocumentVersion) -> None:
         """Another version was committed. Typed text is kept, next to the committed one if both changed one place."""
-        merged = merge_keeping_both(self.base, self.text, text)
-        self._replace_text(merged)
-        self.base, self.blob = text, blob
-        if merged == text:
-            self._clear_unsaved()
+        self._rebase(version, merge_keeping_both(self.base, self.text, version.text))
 
-    def mark_saved(self, text: str, blob: str) -> None:
+    def mark_saved(self, version: DocumentVersion) -> None:
         """The typed text was committed, perhaps merged with another version."""
-        self._replace_text(text)
-        self.base, self.blob = text, blob
-        self._clear_unsaved()
+        self._rebase(version, version.text)
 
-    def _clear_unsaved(self) -> None:
-        self.saved_version = self.version
-        self.writers.clear()
-        self.rooms.clear()
-
-    def _replace_text(self, text: str) -> None:
+    def _rebase(self, version: DocumentVersion, text: str) -> None:
         if text != self.text:
             self._append([Update("", changes_from_edits(self.text, edits_between(self.text, text)))], text)
+        self.base, self.blob = version.text, version.blob
+        if not self.unsaved:
+            self.saved_version = self.version
+            self.writers.clear()
+            self.rooms.clear()
 
     def _append(self, updates: Sequence[Update], text: str) -> None:
         self._updates += updates
@@ -144,12 +141,10 @@ class LiveDocument:
 class LiveDocuments:
     """The live documents of this process, and the timers that commit what was typed in them."""
 
-    def __init__(
-        self, store: Store, clock: Clock, committer: Callable[[str], Committer], commit_typing: CommitTyping
-    ) -> None:
+    def __init__(self, store: Store, clock: Clock, commit: Commit, commit_typing: CommitTyping) -> None:
         self._store = store
         self._clock = clock
-        self._committer = committer
+        self._commit = commit
         self._commit_typing = commit_typing
         self._documents: dict[_Key, LiveDocument] = {}
         self._timers: dict[_Key, asyncio.Task[None]] = {}
@@ -196,7 +191,8 @@ class LiveDocuments:
         live = self.get(workspace, document, branch)
         if live is None or not live.unsaved:
             return
-        first, *others = live.writers.values()
+        contributors = list(live.writers.values())
+        first, *others = contributors
         co_authors = [f"{other.author.name} <{other.author.email}>" for other in others]
         message = CommitMessage(f"Edit {document}", trailers={CO_AUTHOR_TRAILER: co_authors})
 
@@ -205,25 +201,19 @@ class LiveDocuments:
                 return live.text
             return merge_keeping_both(live.base, live.text, version.text)
 
-        result = await asyncio.to_thread(
-            self._committer(workspace).write, document, branch, edit, first.author, message, self._clock.now()
-        )
+        result = await self._commit(workspace, document, branch, edit, first, message)
         if result is None:
             return
-        saved = DocumentSaved(document=document, branch=branch, commit=result.commit, blob=result.blob)
-        new_events = [NewEvent(f"draft:{workspace}", saved, first.id, key=f"save:{result.commit}")]
-        names = " and ".join(contributor.name for contributor in live.writers.values())
-        note = ThreadNoted(text=f"{names} edited the document.", about=result.commit)
-        new_events += [NewEvent(room, note, first.id) for room in sorted(live.rooms)]
-        live.mark_saved(result.text, result.blob)
+        new_events = saved_events(workspace, result.version, contributors, live.rooms)
+        live.mark_saved(result.version)
         await self._store.append(new_events)
         self._publish(workspace, live)
 
-    def merge_saved(self, workspace: str, document: str, branch: str, text: str, blob: str) -> None:
+    def merge_saved(self, workspace: str, version: DocumentVersion) -> None:
         """Show a committed version in the open editors of a document."""
-        live = self.get(workspace, document, branch)
-        if live is not None and (live.blob != blob or live.unsaved):
-            live.merge_saved(text, blob)
+        live = self.get(workspace, version.path, version.branch)
+        if live is not None and (live.blob != version.blob or live.unsaved):
+            live.merge_saved(version)
             self._publish(workspace, live)
 
     async def close(self) -> None:
@@ -249,6 +239,20 @@ class LiveDocuments:
 
     def _publish(self, workspace: str, live: LiveDocument) -> None:
         self._store.bus.publish([BusMessage(f"live_document.{subject_token(workspace)}", live.version)])
+
+
+def saved_events(
+    workspace: str, version: DocumentVersion, contributors: Sequence[Contributor], rooms: Collection[str]
+) -> list[NewEvent]:
+    """The events of a version that people wrote, with a note in each of their threads."""
+    actor = contributors[0].id
+    saved = DocumentSaved(document=version.path, branch=version.branch, commit=version.commit, blob=version.blob)
+    names = " and ".join(contributor.name for contributor in contributors)
+    note = ThreadNoted(text=f"{names} edited the document.", about=version.commit)
+    return [
+        NewEvent(f"draft:{workspace}", saved, actor, key=f"save:{version.commit}"),
+        *(NewEvent(room, note, actor) for room in sorted(rooms)),
+    ]
 
 
 def apply_changes(text: str, changes: Sequence[ChangeSection]) -> str:

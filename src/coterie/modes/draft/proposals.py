@@ -11,13 +11,12 @@ import html
 from dataclasses import dataclass, replace
 from typing import Literal
 
-from coterie.base.clock import Clock
 from coterie.base.ids import new_id
 from coterie.characters import Characters
 from coterie.eventstore import NewEvent, Store
 from coterie.modes.draft.anchors import Anchor, anchor_at, find_similar, move_anchors
 from coterie.modes.draft.diff import TextEdit, edits_between, merge_texts, unified_diff
-from coterie.modes.draft.documents import Documents, GitWorkspaces, moved_event
+from coterie.modes.draft.documents import Documents, moved_event
 from coterie.modes.draft.edit_formats import EditBlock
 from coterie.modes.draft.errors import EditConflict, NotPending, PositionUnknown, StaleProposal
 from coterie.modes.draft.events import (
@@ -50,19 +49,15 @@ class Proposals:
         self,
         store: Store,
         characters: Characters,
-        workspaces: GitWorkspaces,
         documents: Documents,
         threads: ThreadQueries,
         queries: ProposalQueries,
-        clock: Clock,
     ) -> None:
         self._store = store
         self._characters = characters
-        self._workspaces = workspaces
         self._documents = documents
         self._threads = threads
         self._queries = queries
-        self._clock = clock
 
     async def accept(self, proposal_id: str, contributor: Contributor, *, text: str | None = None) -> Proposal:
         """Commit a proposal; with `text`, that text instead of the proposed one.
@@ -81,30 +76,26 @@ class Proposals:
                 replacement = proposal.replacement(text)
                 if replacement == proposal.exact:
                     raise NotPending("The document has this text already.", "Decline the proposal, or withdraw it.")
-                result = await asyncio.to_thread(self._commit_accepted, proposal, contributor, replacement)
+                result = await self._commit_accepted(proposal, contributor, replacement)
                 if result is None:
                     continue  # plain git committed meanwhile
                 accepted = ChangeAccepted(
                     change=proposal.id,
-                    commit=result.commit,
-                    blob=result.blob,
+                    commit=result.version.commit,
+                    blob=result.version.blob,
                     before=result.before.blob if result.before else "",
                     text=replacement,
                     edited=text is not None and text != proposal.proposed,
                 )
-                key = f"accept:{proposal.id}:{result.commit}"
+                key = f"accept:{proposal.id}:{result.version.commit}"
                 edits = [TextEdit(proposal.start, proposal.end, replacement)]
-                await self._store.append(
-                    [
-                        NewEvent(proposal.room, accepted, contributor.id, key=key),
-                        *self._move_others(proposal, result, edits),
-                    ]
-                )
-                self._documents.live.merge_saved(workspace, document, branch, result.text, result.blob)
-                return self._queries.proposal(proposal_id)
+                event = NewEvent(proposal.room, accepted, contributor.id, key=key)
+                return await self._record(proposal, event, result, edits)
         raise EditConflict("The document changes too quickly.", "Try again in a moment.")
 
-    def _commit_accepted(self, proposal: Proposal, contributor: Contributor, replacement: str) -> CommitResult | None:
+    async def _commit_accepted(
+        self, proposal: Proposal, contributor: Contributor, replacement: str
+    ) -> CommitResult | None:
         """One commit with the replacement; None if the branch has another version than the proposal refers to."""
 
         def edit(version: DocumentVersion | None) -> str | None:
@@ -120,22 +111,24 @@ class Proposals:
             PROPOSED_BY_TRAILER: self._characters.get(proposal.author).name,
         }
         message = CommitMessage(proposal.reason or f"Change {proposal.document}", proposal.reason, trailers)
-        committer = self._workspaces.committer(proposal.workspace)
-        return committer.write(proposal.document, proposal.branch, edit, contributor.author, message, self._clock.now())
+        return await self._documents.workspaces.commit(
+            proposal.workspace, proposal.document, proposal.branch, edit, contributor, message
+        )
 
-    def _move_others(self, proposal: Proposal, result: CommitResult, edits: list[TextEdit]) -> list[NewEvent]:
-        """The event that moves the other pending proposals, if there are any."""
-        if result.before is None:
-            return []
-        pending = self._queries.of_document(proposal.workspace, proposal.branch, proposal.document, "pending")
-        # Proposals about another version are brought in line by the next `sync`.
-        others = [
-            other for other in pending if other.id != proposal.id and other.placed and other.blob == result.before.blob
-        ]
-        if not others:
-            return []
-        version = DocumentVersion(proposal.document, proposal.branch, result.commit, result.blob, result.text)
-        return [moved_event(proposal.workspace, others, result.before.text, version, edits)]
+    async def _record(
+        self, proposal: Proposal, event: NewEvent, result: CommitResult, edits: list[TextEdit]
+    ) -> Proposal:
+        """Append the event of a commit and the new positions of the other proposals; show the text in open editors."""
+        new_events = [event]
+        if result.before is not None:
+            pending = self._queries.of_document(proposal.workspace, proposal.branch, proposal.document, "pending")
+            # Proposals about another version are brought in line by the next `sync`.
+            same_base = [other for other in pending if other.placed and other.blob == result.before.blob]
+            if others := [other for other in same_base if other.id != proposal.id]:
+                new_events.append(moved_event(proposal.workspace, others, result.before.text, result.version, edits))
+        await self._store.append(new_events)
+        self._documents.live.merge_saved(proposal.workspace, result.version)
+        return self._queries.proposal(proposal.id)
 
     async def accept_all(self, room: str, contributor: Contributor) -> list[Proposal]:
         """Accept the fresh proposals of a thread, one commit each, in the document's order.
@@ -179,24 +172,17 @@ class Proposals:
             proposal = self._queries.proposal(proposal_id)
             if not proposal.accepted_commit:
                 raise NotPending("This proposal is not accepted.", "There is nothing to undo.")
-            result = await asyncio.to_thread(self._commit_undo, proposal, contributor)
-            before = self._workspaces.repository(workspace).blob_text(proposal.blob_before)
-            place = AnchorData.of(_restored_anchor(proposal, result, before))
-            undone = AcceptUndone(change=proposal_id, commit=result.commit, blob=result.blob, place=place)
-            edits = edits_between(result.before.text, result.text) if result.before else []
-            await self._store.append(
-                [
-                    NewEvent(proposal.room, undone, contributor.id, key=f"undo:{proposal_id}:{result.commit}"),
-                    *self._move_others(proposal, result, edits),
-                ]
-            )
-            self._documents.live.merge_saved(workspace, document, branch, result.text, result.blob)
-        return self._queries.proposal(proposal_id)
+            repository = self._documents.workspaces.repository(workspace)
+            before = repository.blob_text(proposal.blob_before)
+            result = await self._commit_undo(proposal, contributor, before, repository.blob_text(proposal.blob))
+            commit, blob = result.version.commit, result.version.blob
+            place = AnchorData.of(_restored_anchor(proposal, result.version, before))
+            undone = AcceptUndone(change=proposal_id, commit=commit, blob=blob, place=place)
+            event = NewEvent(proposal.room, undone, contributor.id, key=f"undo:{proposal_id}:{commit}")
+            edits = edits_between(result.before.text, result.version.text) if result.before else []
+            return await self._record(proposal, event, result, edits)
 
-    def _commit_undo(self, proposal: Proposal, contributor: Contributor) -> CommitResult:
-        repository = self._workspaces.repository(proposal.workspace)
-        after, before = repository.blob_text(proposal.blob), repository.blob_text(proposal.blob_before)
-
+    async def _commit_undo(self, proposal: Proposal, contributor: Contributor, before: str, after: str) -> CommitResult:
         def edit(version: DocumentVersion | None) -> str | None:
             current = version.text if version is not None else ""
             undone = merge_texts(after, current, before)
@@ -210,9 +196,8 @@ class Proposals:
 
         trailers = {UNDOES_TRAILER: proposal.id, THREAD_TRAILER: self._threads.thread(proposal.room).id}
         message = CommitMessage(f"Undo: {proposal.reason or proposal.document}", "", trailers)
-        committer = self._workspaces.committer(proposal.workspace)
-        result = committer.write(
-            proposal.document, proposal.branch, edit, contributor.author, message, self._clock.now()
+        result = await self._documents.workspaces.commit(
+            proposal.workspace, proposal.document, proposal.branch, edit, contributor, message
         )
         if result is None:
             raise EditConflict("There is nothing left to undo.", "Reload the document.")
@@ -231,23 +216,9 @@ class Proposals:
                 "Nothing in the document is like what this proposal was about.", "Ask for it again in the thread."
             )
         place = AnchorData.of(anchor_at(version.text, match.span))
-        proposed = ChangeProposed(
-            change=new_id(),
-            reply=old.reply,
-            author=old.author,
-            workspace=old.workspace,
-            document=old.document,
-            branch=old.branch,
-            original=place.exact,
-            proposed=old.proposed,
-            reason=old.reason,
-            commit=version.commit,
-            blob=version.blob,
-            place=place,
-            how=match.how,
-            score=match.score,
-            inserts=old.inserts,
-            again=old.id,
+        edit = LocatedEdit(old.proposed, place, match.how, match.score, inserts=old.inserts)
+        proposed = _proposed(
+            new_id(), old.reply, old.author, old.workspace, version, place.exact, old.reason, edit, replaces=old.id
         )
         await self._store.append(
             [
@@ -280,10 +251,10 @@ def _require_acceptable(proposal: Proposal) -> None:
         )
 
 
-def _restored_anchor(proposal: Proposal, result: CommitResult, before: str) -> Anchor:
+def _restored_anchor(proposal: Proposal, version: DocumentVersion, before: str) -> Anchor:
     """Where the original text is after an undo. The proposal still has its position before it was accepted."""
     original = replace(proposal.anchor, fresh=before[proposal.start : proposal.end] == proposal.exact)
-    (anchor,) = move_anchors([original], before, result.text, edits_between(before, result.text), result.blob)
+    (anchor,) = move_anchors([original], before, version.text, edits_between(before, version.text), version.blob)
     return anchor
 
 
@@ -329,16 +300,31 @@ def proposal_event(
 ) -> ChangeProposed:
     """The event for the `number`th edit block of a reply."""
     edit = locate_edit(block.original, block.proposed, version, context)
+    change = proposal_id(reply, number)
+    return _proposed(change, reply, author, thread.workspace, version, block.original, block.reason, edit)
+
+
+def _proposed(
+    change: str,
+    reply: str,
+    author: str,
+    workspace: str,
+    version: DocumentVersion,
+    original: str,
+    reason: str,
+    edit: LocatedEdit,
+    replaces: str = "",
+) -> ChangeProposed:
     return ChangeProposed(
-        change=proposal_id(reply, number),
+        change=change,
         reply=reply,
         author=author,
-        workspace=thread.workspace,
-        document=thread.document,
-        branch=thread.branch,
-        original=block.original,
+        workspace=workspace,
+        document=version.path,
+        branch=version.branch,
+        original=original,
         proposed=edit.proposed,
-        reason=block.reason,
+        reason=reason,
         commit=version.commit,
         blob=version.blob,
         place=edit.place,
@@ -346,6 +332,7 @@ def proposal_event(
         score=edit.score,
         missing=edit.missing,
         inserts=edit.inserts,
+        again=replaces,
     )
 
 

@@ -240,10 +240,6 @@ class ProposalQueries:
             if newest in times
         ]
 
-    def accepted_by(self, commit: str) -> Proposal | None:
-        found = self._select("accepted_commit = ?", (commit,))
-        return found[0] if found else None
-
     def _select(self, where: str, params: tuple[Any, ...]) -> list[Proposal]:
         rows = self._store.query(f"SELECT {_PROPOSAL_COLUMNS} FROM draft_change WHERE {where}", params)  # noqa: S608
         return [_proposal(row) for row in rows]

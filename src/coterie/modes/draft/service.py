@@ -41,18 +41,15 @@ class DraftService:
         self.replies = Replies(store)
         self.feed = Feed(store, self.replies)
         self.memory = ThreadMemory(store, memory, list_readers)
-        self.workspaces = GitWorkspaces(store, self.thread_queries, folder)
+        self.workspaces = GitWorkspaces(store, self.thread_queries, clock, folder)
         self.documents = Documents(store, self.workspaces, self.thread_queries, self.proposal_queries, clock)
-        self.local_files = LocalFiles(self.workspaces, self.documents)
-        self.proposals = Proposals(
-            store, characters, self.workspaces, self.documents, self.thread_queries, self.proposal_queries, clock
-        )
+        self.local_files = LocalFiles(self.documents)
+        self.proposals = Proposals(store, characters, self.documents, self.thread_queries, self.proposal_queries)
         self.threads = Threads(
             store,
             characters,
             models,
             settings,
-            self.workspaces,
             self.documents,
             self.thread_queries,
             self.proposal_queries,

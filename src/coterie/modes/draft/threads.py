@@ -22,7 +22,7 @@ from coterie.eventstore import Handler, Job, JobResult, NewEvent, NewJob, Store
 from coterie.llm import Caller, ModelError, Models, Role
 from coterie.modes.draft.anchors import CONTEXT_LENGTH, Anchor, anchor_at, move_anchors, relocate
 from coterie.modes.draft.diff import Span, edits_between
-from coterie.modes.draft.documents import Documents, GitWorkspaces
+from coterie.modes.draft.documents import Documents
 from coterie.modes.draft.edit_formats import DEFAULT_FORMATS, BrokenBlock, EditBlock, parse_reply, parser_for
 from coterie.modes.draft.errors import NoSuchDocument, PositionUnknown
 from coterie.modes.draft.events import (
@@ -78,7 +78,6 @@ class Threads:
         characters: Characters,
         models: Models,
         settings: DraftSettings,
-        workspaces: GitWorkspaces,
         documents: Documents,
         queries: ThreadQueries,
         proposals: ProposalQueries,
@@ -91,7 +90,6 @@ class Threads:
         self._characters = characters
         self._models = models
         self._settings = settings
-        self._workspaces = workspaces
         self._documents = documents
         self._queries = queries
         self._proposals = proposals
@@ -296,7 +294,7 @@ class Threads:
         if version.text[place.start : place.end] == place.exact:
             return recorded
         try:
-            old = self._workspaces.repository(thread.workspace).blob_text(blob)
+            old = self._documents.workspaces.repository(thread.workspace).blob_text(blob)
         except NoSuchDocument:
             old = ""
         (anchor,) = move_anchors([recorded], old, version.text, edits_between(old, version.text), version.blob)
