@@ -41,12 +41,12 @@ _CHAT = (
     "LUL that was so good",
     "we need 20 more subs for the goal!!",
     "no way he makes that jump lmao",
-    "@nora_k left door left door left door",
+    "@nora_k left path left path left path",
     "I have played this 3 times and I still do not know what the lever does",
     "someone clip that please",
 )
 _BATCH = 500
-_A_FRAME = 20
+_FRAME_MESSAGES = 20
 
 
 def open_gateway(store: Store) -> Gateway:
@@ -56,7 +56,7 @@ def open_gateway(store: Store) -> Gateway:
     )
 
 
-async def way_in(folder: Path, many: int) -> float:
+async def measure_posts(folder: Path, count: int) -> float:
     """Messages per second of CPU, all threads of the process counted."""
     store = Store.open(folder / "in.db")
     gateway = open_gateway(store)
@@ -68,23 +68,23 @@ async def way_in(folder: Path, many: int) -> float:
             author=ChatAuthor(name=f"u{chance.randrange(2_000)}", kind="human"),
             text=chance.choice(_CHAT),
         ).to_json()
-        for number in range(many)
+        for number in range(count)
     ]
     best = 0.0
-    part = many // 4
-    for start in range(0, many, part):  # the best of four: others share the machine
+    part = count // 4
+    for start in range(0, count, part):  # the best of four, since other programs share the machine
         began = time.process_time()
         for at in range(start, start + part, _BATCH):
             for answer in [gateway.post(ChatPost.from_json(each)) for each in raw[at : at + _BATCH]]:
                 await answer
         best = max(best, part / (time.process_time() - began))
-    assert gateway.admission.last_number == many
+    assert gateway.admission.last_number == count
     store.close()
     return best
 
 
 class Readers:
-    """The other process."""
+    """The process of the readers."""
 
     def __init__(self, process: asyncio.subprocess.Process) -> None:
         self._process = process
@@ -102,56 +102,56 @@ class Readers:
         return cls(process)
 
     async def delays(self) -> list[float]:
-        told, _ = await self._process.communicate(b"")
-        found: list[float] = json.loads(told.splitlines()[-1])
-        return found
+        output, _ = await self._process.communicate(b"")
+        delays: list[float] = json.loads(output.splitlines()[-1])
+        return delays
 
 
-def messages(number: int, many: int) -> list[ChatMessage]:
+def messages(number: int, count: int) -> list[ChatMessage]:
     author = ChatAuthor(name="nora_k", kind="human", colour="#6a8f5c")
     now = round(time.time() * 1_000)
     return [
         ChatMessage(id=f"den-{n}", number=n, room="den", author=author, text=_CHAT[n % len(_CHAT)], ts=now)
-        for n in range(number, number + many)
+        for n in range(number, number + count)
     ]
 
 
 class Rates(NamedTuple):
-    """Frames per second of CPU: those of one message, and full ones."""
+    """Frames per second of CPU with one message, and with `_FRAME_MESSAGES`."""
 
     single: float
     full: float
 
     def __str__(self) -> str:
-        return f"{self.single:,.0f} frames and {self.full * _A_FRAME:,.0f} messages"
+        return f"{self.single:,.0f} frames and {self.full * _FRAME_MESSAGES:,.0f} messages"
 
 
-async def tell_all(send: Callable[[list[ChatMessage]], None], readers: int, ticks: int) -> Rates:
-    """Each the best of a few stretches."""
-    best = {1: 0.0, _A_FRAME: 0.0}
-    stretch = max(ticks // 5, 1)
+async def measure_sends(send: Callable[[list[ChatMessage]], None], readers: int, ticks: int) -> Rates:
+    """The best rate of several runs for each frame size."""
+    best = {1: 0.0, _FRAME_MESSAGES: 0.0}
+    repeats = max(ticks // 5, 1)
     number = 1
-    for _ in range(0, ticks, stretch):
-        for many in best:
+    for _ in range(0, ticks, repeats):
+        for size in best:
             began = time.process_time()
-            for _ in range(stretch):
-                send(messages(number, many))
-                number += many
+            for _ in range(repeats):
+                send(messages(number, size))
+                number += size
                 await asyncio.sleep(0.02)
-            best[many] = max(best[many], readers * stretch / (time.process_time() - began))
+            best[size] = max(best[size], readers * repeats / (time.process_time() - began))
             await asyncio.sleep(0.3)
-    return Rates(best[1], best[_A_FRAME])
+    return Rates(best[1], best[_FRAME_MESSAGES])
 
 
 @asynccontextmanager
 async def open_room(folder: Path) -> AsyncIterator[tuple[ChatRoom, int]]:
-    """A room that is served, and the port it is served on."""
+    """A served room and its port."""
     store = Store.open(folder / "out.db")
     room = ChatRoom(open_gateway(store), store.bus)
     server = await serve({"den": room})
     yield room, server.sockets[0].getsockname()[1]
     server.close()
-    while room.fanout.readers:  # noqa: ASYNC110 - the sockets tell nobody but the room that they are gone
+    while room.fanout.readers:  # noqa: ASYNC110 - closed sockets notify only the room
         await asyncio.sleep(0.05)
     store.close()
 
@@ -164,7 +164,7 @@ async def ours(folder: Path, readers: int, ticks: int) -> Rates:
             room.fanout.flush()
 
         crowd = await Readers.connect(port, readers, "/rooms/den?name=reader")
-        found = await tell_all(send, readers, ticks)
+        found = await measure_sends(send, readers, ticks)
         await crowd.delays()
         return found
 
@@ -178,7 +178,7 @@ async def theirs(readers: int, ticks: int) -> Rates:
 
     async with serve_websockets(stay, "127.0.0.1", 0, compression=None) as server:
         crowd = await Readers.connect(next(iter(server.sockets)).getsockname()[1], readers, "/")
-        found = await tell_all(
+        found = await measure_sends(
             lambda batch: broadcast(joined, encode_frame("messages", batch).text.decode()),  # type: ignore[arg-type]
             readers,
             ticks,
@@ -187,11 +187,11 @@ async def theirs(readers: int, ticks: int) -> Rates:
         return found
 
 
-async def late(folder: Path, readers: int, messages_told: int) -> tuple[float, int]:
-    """p99 of the delay while a tenth of the readers do not read, and how many frames those were spared."""
+async def measure_delay(folder: Path, readers: int, count: int) -> tuple[float, int]:
+    """p99 delay while a tenth of the readers do not read, and the frames dropped for those."""
     async with open_room(folder) as (room, port):
         crowd = await Readers.connect(port, readers, "/rooms/den?name=reader", slow=readers // 10)
-        for number in range(1, 1 + messages_told):  # 400 a second, told one by one as a gateway would
+        for number in range(1, 1 + count):  # 400 a second, one by one as a gateway sends them
             room.fanout.send(messages(number, 1))
             await asyncio.sleep(0.0025)
         await asyncio.sleep(0.2)
@@ -199,7 +199,7 @@ async def late(folder: Path, readers: int, messages_told: int) -> tuple[float, i
 
 
 async def floor(readers: int, ticks: int) -> Rates:
-    """Nothing but a system call for each."""
+    """The lower bound: one system call per frame."""
     loop = asyncio.get_running_loop()
     with socket.create_server(("127.0.0.1", 0), backlog=readers) as listening, ExitStack() as open_sockets:
         listening.setblocking(False)
@@ -219,7 +219,7 @@ async def floor(readers: int, ticks: int) -> Rates:
             for number in joined:
                 os.write(number, data)
 
-        found = await tell_all(send, readers, ticks)
+        found = await measure_sends(send, readers, ticks)
         await crowd.delays()
     return found
 
@@ -228,32 +228,34 @@ async def run(quick: bool) -> dict[str, object]:
     readers, ticks = 1_000, 15 if quick else 60
     with scratch_folder() as name:
         folder = Path(name)
-        path = await way_in(folder, 8_000 if quick else 60_000)
-        log(f"way in: {path:,.0f} messages per core-second")
+        path = await measure_posts(folder, 8_000 if quick else 60_000)
+        log(f"posts: {path:,.0f} messages per core-second")
         here = await ours(folder, readers, ticks)
         bare_here = await floor(readers, ticks)
-        log(f"way out, {readers:,} readers, per core-second, their half of the connections included: {here}")
-        log(f"bare writes, with that half too: {bare_here}")
+        log(f"sends to {readers:,} readers per core-second, with the readers' half of the connections: {here}")
+        log(f"bare writes, with that half: {bare_here}")
         with receive_on_other_core() as elsewhere:
-            told, peers, bare = (
+            ours_rates, peers, bare = (
                 await ours(folder, readers, ticks),
                 await theirs(readers, ticks),
                 await floor(readers, ticks),
             )
-        where = "without it" if elsewhere else "with it, since this system does not let us tell them apart"
-        log(f"{where}: {told}; websockets.broadcast {peers}; bare writes {bare}")
-        p99, spared = await late(folder, readers, ticks * 2 * _A_FRAME)
-    log(f"with 100 readers that stopped reading: p99 {p99:.0f} ms for the others, {spared} frames not sent to the slow")
+        scope = "without it" if elsewhere else "with it, since this system cannot separate them"
+        log(f"{scope}: {ours_rates}; websockets.broadcast {peers}; bare writes {bare}")
+        p99, dropped = await measure_delay(folder, readers, ticks * 2 * _FRAME_MESSAGES)
+    log(
+        f"with 100 readers that stopped reading: p99 {p99:.0f} ms for the others, {dropped} frames not sent to the slow"
+    )
     return {
         "path_msgs_per_core_s": round(path),
-        "frames_per_core_s": round(told.single),
-        "msgs_per_core_s": round(told.full * _A_FRAME),
+        "frames_per_core_s": round(ours_rates.single),
+        "msgs_per_core_s": round(ours_rates.full * _FRAME_MESSAGES),
         "websockets_frames_per_core_s": round(peers.single),
-        "websockets_msgs_per_core_s": round(peers.full * _A_FRAME),
+        "websockets_msgs_per_core_s": round(peers.full * _FRAME_MESSAGES),
         "bare_writes_per_core_s": round(bare.single),
         "readers_half_elsewhere": elsewhere,
         "frames_per_core_s_with_readers_half": round(here.single),
-        "msgs_per_core_s_with_readers_half": round(here.full * _A_FRAME),
+        "msgs_per_core_s_with_readers_half": round(here.full * _FRAME_MESSAGES),
         "bare_writes_per_core_s_with_readers_half": round(bare_here.single),
         "added_p99_ms": round(p99, 1),
     }

@@ -46,8 +46,8 @@ _POINTS: tuple[tuple[type, str, bool], ...] = (
     (Store, "append", False),
     (Store, "append", True),
 )
-"""Where the process ends itself: in which call, and whether after it."""
-_forks = multiprocessing.get_context("forkserver")
+"""Calls in which the process may kill itself, and whether after the call."""
+_fork_server = multiprocessing.get_context("forkserver")
 
 
 def die_at(chance: random.Random) -> None:
@@ -67,33 +67,33 @@ def die_at(chance: random.Random) -> None:
         step(done=True)
         return result
 
-    def counted_at_once(*arguments: Any, **named: Any) -> Any:
+    def counted_sync(*arguments: Any, **named: Any) -> Any:
         step(done=False)
         result = original(*arguments, **named)
         step(done=True)
         return result
 
-    setattr(owner, name, counted if inspect.iscoroutinefunction(original) else counted_at_once)
+    setattr(owner, name, counted if inspect.iscoroutinefunction(original) else counted_sync)
 
 
 def work(folder: Path, url: str, name: str, owner: str, seed: int | None, ready: Event) -> None:
-    """A bot in a process of its own. With a seed it may end itself somewhere."""
+    """Entry point of the client process; with a seed it may kill itself."""
     chance = random.Random(seed)
     if seed is not None and chance.random() < 0.6:
         die_at(chance)
 
     async def follow() -> None:
-        house = MatrixApp(folder, Synapse.at(url), name, owner, encrypted=True)
-        await house.connect()
+        app = MatrixApp(folder, Synapse.at(url), name, owner, encrypted=True)
+        await app.connect()
         ready.set()
-        await house.following.run(asyncio.Event())
+        await app.following.run(asyncio.Event())
 
     asyncio.run(follow())
 
 
-def _begun(process: ForkServerProcess, ready: Event, patience_s: float) -> None:
-    """Until it is at work, or dead, or time is up."""
-    ends = time.monotonic() + patience_s
+def _wait_until_ready(process: ForkServerProcess, ready: Event, timeout_s: float) -> None:
+    """Wait until it is ready or dead, or the timeout has passed."""
+    ends = time.monotonic() + timeout_s
     while process.is_alive() and not ready.is_set() and time.monotonic() < ends:
         time.sleep(0.02)
 
@@ -106,33 +106,33 @@ class Crash:
         self.bot = f"@{self._name}:localhost"
 
     async def prepare(self) -> None:
-        """A bot that is in its rooms, stopped in good order."""
+        """Create the account with its rooms, and stop it cleanly."""
         self.ana = await EncryptedMatrixUser.arrive(self._synapse, f"ana-{self._name}")
         self._synapse.register(self._name)
         self._folder.mkdir(parents=True)
-        house = MatrixApp(self._folder, self._synapse, self._name, self.ana.user, encrypted=True)
-        await house.furnish()
-        await house.connect()
-        await house.following.sync_once(0)
-        self.sealed = [await self.ana.room_with(self.bot) for _ in range(ROOMS // 2)]
-        self.plain = [await MatrixUser.room_with(self.ana, self.bot) for _ in range(ROOMS - len(self.sealed))]
-        self.rooms = [room for pair in zip(self.sealed, self.plain, strict=True) for room in pair]
-        await house.settle()
+        app = MatrixApp(self._folder, self._synapse, self._name, self.ana.user, encrypted=True)
+        await app.furnish()
+        await app.connect()
+        await app.following.sync_once(0)
+        self.encrypted = [await self.ana.room_with(self.bot) for _ in range(ROOMS // 2)]
+        self.plain = [await MatrixUser.room_with(self.ana, self.bot) for _ in range(ROOMS - len(self.encrypted))]
+        self.rooms = [room for pair in zip(self.encrypted, self.plain, strict=True) for room in pair]
+        await app.settle()
         await self.ana.accept_invites()
-        await house.close()
+        await app.close()
 
     def start(self, seed: int | None) -> tuple[ForkServerProcess, Event]:
-        ready = _forks.Event()
-        told = (self._folder, self._synapse.url, self._name, self.ana.user, seed, ready)
-        process = _forks.Process(target=work, args=told, daemon=True)
+        ready = _fork_server.Event()
+        args = (self._folder, self._synapse.url, self._name, self.ana.user, seed, ready)
+        process = _fork_server.Process(target=work, args=args, daemon=True)
         process.start()
         return process, ready
 
     async def kill_one(self, seed: int, chance: random.Random, first: int, last: int) -> None:
-        """A life of the bot while some messages come, and its end: by its own hand, or by ours at a random moment."""
+        """Run the client while some messages arrive, until it kills itself or is killed at a random time."""
         process, ready = self.start(seed)
         early = chance.random() < 0.15
-        await asyncio.to_thread(_begun, process, ready, chance.random() * 2 if early else 60)
+        await asyncio.to_thread(_wait_until_ready, process, ready, chance.random() * 2 if early else 60)
         for n in range(first, last):
             await self.ana.say(self.rooms[n % ROOMS], f"m{n}", f"bench.{n}")
         await asyncio.to_thread(process.join, 0.2 + chance.random() * 1.2)
@@ -146,30 +146,30 @@ class Crash:
             found.update(text.partition(" [")[0] for text in await self.ana.shown(room, self.bot) if " [" in text)
         return found
 
-    def readable(self) -> int:
-        """Events in sealed rooms that are neither sealed nor state, in the homeserver's own database."""
+    def count_unencrypted(self) -> int:
+        """Unencrypted events of encrypted rooms, other than state, in the homeserver's database."""
         sql = (
             "SELECT count(*) FROM events WHERE room_id = ? AND state_key IS NULL AND type <> 'm.room.encrypted'"
             " AND type <> 'm.room.redaction'"
         )
-        return sum(int(self._synapse.query(sql, room)[0][0]) for room in self.sealed)
+        return sum(int(self._synapse.query(sql, room)[0][0]) for room in self.encrypted)
 
     async def run(self, messages: int, kills: int, seed: int) -> dict[str, object]:
         await self.prepare()
-        chance, said = random.Random(seed), 0
+        chance, sent = random.Random(seed), 0
         for done in range(kills):
             upto = min(messages, round(messages * (done + 1) / kills))
-            await self.kill_one(1_000 * seed + done, chance, said, upto)
-            said = upto
+            await self.kill_one(1_000 * seed + done, chance, sent, upto)
+            sent = upto
             progress(done + 1, kills, "kills")
             if (done + 1) % 50 == 0:
-                log(f"{done + 1} kills, {said} messages said")
-        log(f"{kills} kills; letting it finish")
+                log(f"{done + 1} kills, {sent} messages sent")
+        log(f"{kills} kills; waiting for the remaining answers")
         process, _ = self.start(None)
-        wanted = {f"m{n}" for n in range(messages)}
+        expected = {f"m{n}" for n in range(messages)}
         found: Counter[str] = Counter()
         ends = time.monotonic() + 240 + messages
-        while time.monotonic() < ends and not wanted <= set(found):
+        while time.monotonic() < ends and not expected <= set(found):
             await asyncio.sleep(5)
             found = await self.answered()
         await asyncio.sleep(5)
@@ -180,9 +180,9 @@ class Crash:
         return {
             "messages": messages,
             "kills": kills,
-            "lost": len(wanted - set(found)),
+            "lost": len(expected - set(found)),
             "doubled": sum(count - 1 for count in found.values()),
-            "plaintext_in_encrypted": self.readable(),
+            "plaintext_in_encrypted": self.count_unencrypted(),
         }
 
 
@@ -194,12 +194,12 @@ def main() -> None:
     options = parser.parse_args()
     messages = options.messages or (60 if options.quick else 1_000)
     kills = options.kills or (15 if options.quick else 300)
-    _forks.set_forkserver_preload(["tests.real.matrix_app"])
+    _fork_server.set_forkserver_preload(["tests.real.matrix_app"])
     with scratch_folder() as folder:
         synapse = Synapse(Path(folder).absolute() / "synapse")
         synapse.start()
         try:
-            finish(asyncio.run(Crash(synapse, Path(folder).absolute() / "house").run(messages, kills, options.seed)))
+            finish(asyncio.run(Crash(synapse, Path(folder).absolute() / "data").run(messages, kills, options.seed)))
         finally:
             synapse.stop()
 

@@ -55,7 +55,7 @@ def spam(chance: random.Random, names: list[str]) -> str:
 
 
 def greedy(request: ExtractionRequest) -> Operations:
-    """Every turn is a fact about everybody it names."""
+    """Every turn is a fact about everyone it names."""
     return Operations(
         operations=[
             Operation(
@@ -100,30 +100,32 @@ def main() -> None:
     )
     with scratch_folder() as folder:
         memory = Memory(Path(folder) / "memory.db")
-        keeper = PersonaMemory(memory, room.name, names, greedy)
-        standing: dict[str, ChatEntry] = {}
-        hear = simulation.session.history.add
+        persona_memory = PersonaMemory(memory, room.name, names, greedy)
+        entries: dict[str, ChatEntry] = {}
+        add = simulation.session.history.add
 
-        def listening(message: object) -> ChatEntry:
-            heard = hear(message)  # type: ignore[arg-type]
-            standing[heard.message.id] = heard
-            answered = standing.get(heard.message.reply_to or "")
-            if heard.message.author.kind == "persona" and answered is not None:
-                keeper.record_answer(heard.message.author.name, answered)
-            keeper.store_due(simulation.session.history.spam_filter, heard.message.ts)
-            return heard
+        def add_and_store(message: object) -> ChatEntry:
+            entry = add(message)  # type: ignore[arg-type]
+            entries[entry.message.id] = entry
+            answered = entries.get(entry.message.reply_to or "")
+            if entry.message.author.kind == "persona" and answered is not None:
+                persona_memory.record_answer(entry.message.author.name, answered)
+            persona_memory.store_due(simulation.session.history.spam_filter, entry.message.ts)
+            return entry
 
-        simulation.session.history.add = listening  # type: ignore[method-assign]
+        simulation.session.history.add = add_and_store  # type: ignore[method-assign]
         simulation.run(minutes + flood_from / 60, (), people)
         admitted = sum(isinstance(event, CrowdSaid) for event in simulation.events)
-        spammy = sum(heard.spam_verdict.is_spam for heard in standing.values())
+        spammy = sum(entry.spam_verdict.is_spam for entry in entries.values())
         answers = [m for m in simulation.messages if m.author.kind == "persona"]
         to_spam = sum(
-            standing[m.reply_to].message.author.name.startswith("acct") for m in answers if m.reply_to in standing
+            entries[m.reply_to].message.author.name.startswith("acct") for m in answers if m.reply_to in entries
         )
         kept = list(memory.browse())
         of_spam = [record for record in kept if any(who.startswith("acct") for who in record.about)]
-        log(f"{flood} sent, {admitted} let in, {spammy} seen as spam; {to_spam} of {len(answers)} lines answer it")
+        log(
+            f"{flood} sent, {admitted} admitted, {spammy} found to be spam; {to_spam} of {len(answers)} lines answer it"
+        )
         log(f"{len(kept)} memories; of spam: {[record.text for record in of_spam[:5]]}")
         recalled = 0
         for persona, who, _, word in _JOKES:
@@ -135,9 +137,9 @@ def main() -> None:
                 recipient=who,
                 answered_text=f"what about the {word}?",
             )
-            recalled += any(word in found for found in keeper.recall(brief))
+            recalled += any(word in found for found in persona_memory.recall(brief))
         memory.close()
-    log(f"the evening ended at {from_micros(simulation.messages[-1].ts * 1_000):%H:%M}")
+    log(f"the session ended at {from_micros(simulation.messages[-1].ts * 1_000):%H:%M}")
     finish(
         {
             "spam_messages": flood,

@@ -35,13 +35,14 @@ _BROWSER = {"Accept": "text/html", "Accept-Encoding": "gzip"}
 async def _write(server: BenchServer, turns: int) -> str:
     from coterie.characters import starter_characters
 
-    there = server.app
-    bot = await there.character_importer.author(starter_characters.starter_character("maren"))
-    chat = await there.story.begin(bot.id, Opening(title=f"{turns} turns", place=OpeningPlace(name="the lighthouse")))
+    app = server.app
+    character = await app.character_importer.author(starter_characters.starter_character("maren"))
+    chat = await app.story.begin(
+        character.id, Opening(title=f"{turns} turns", place=OpeningPlace(name="the lighthouse"))
+    )
     chance = random.Random(turns)
     for _ in range(0, turns // 2, 100):
-        drafts = [draft for _ in range(100) for draft in exchange(chat, bot, chance)]
-        await there.store.append(drafts)
+        await app.store.append([event for _ in range(100) for event in exchange(chat, character, chance)])
     return chat.id
 
 
@@ -49,10 +50,10 @@ def _render_ms(server: BenchServer, chat: str, rounds: int) -> list[float]:
     with httpx.Client(base_url=server.address, headers=_BROWSER, timeout=60) as client:
         taken = []
         for number in range(rounds + 3):
-            began = time.perf_counter()
+            started = time.perf_counter()
             client.get(f"/chats/{chat}").raise_for_status()
             if number >= 3:
-                taken.append((time.perf_counter() - began) * 1_000)
+                taken.append((time.perf_counter() - started) * 1_000)
     return taken
 
 
@@ -63,7 +64,7 @@ def _first_load_kb(browser: Browser, server: BenchServer, chat: str) -> float:
     session = context.new_cdp_session(page)
     session.send("Network.enable")
     sizes: list[float] = []
-    session.on("Network.loadingFinished", lambda told: sizes.append(told["encodedDataLength"]))
+    session.on("Network.loadingFinished", lambda event: sizes.append(event["encodedDataLength"]))
     page.goto(f"/chats/{chat}")
     page.wait_for_load_state("load")
     page.wait_for_timeout(1_000)
@@ -77,7 +78,7 @@ _SEEN = "() => document.querySelectorAll('#timeline .turn').length >= 50"
 def _open_ms(browser: Browser, server: BenchServer, chat: str) -> float:
     """From the start of the navigation to the last 50 turns laid out and the newest on the screen, by the page's clock.
 
-    The browser knows the server (its files are kept), as whoever opens a chat does.
+    Static files are cached, as for a returning visitor.
     """
     context = browser.new_context(base_url=server.address)
     page = context.new_page()
@@ -98,7 +99,7 @@ class Scrolled:
 
 
 def _scroll_back(browser: Browser, server: BenchServer, chat: str, turns: int) -> Scrolled:
-    """Frames a second while somebody scrolls back through so many turns, and the longest wait for a frame."""
+    """Frame rate while scrolling back through `turns`, and the longest frame."""
     context = browser.new_context(base_url=server.address, viewport={"width": 1280, "height": 800})
     page = context.new_page()
     page.goto(f"/chats/{chat}")
@@ -117,15 +118,15 @@ def _scroll_back(browser: Browser, server: BenchServer, chat: str, turns: int) -
 _SCROLL = """turns => new Promise(done => {
     const scroller = document.querySelector("#scroll"), timeline = document.querySelector("#timeline");
     let frames = 0, longest = 0, last = performance.now();
-    const began = last;
+    const started = last;
     const tick = now => {
         frames++;
         longest = Math.max(longest, now - last);
         last = now;
         scroller.scrollTop -= 120;
         const on = timeline.children.length < turns && (turns < 1e9 || scroller.scrollTop > 0);
-        if (on && now - began < 120000) requestAnimationFrame(tick);
-        else done([frames, (now - began) / 1000, longest]);
+        if (on && now - started < 120000) requestAnimationFrame(tick);
+        else done([frames, (now - started) / 1000, longest]);
     };
     requestAnimationFrame(tick);
 })"""
@@ -138,9 +139,9 @@ _COUNT_FRAMES = """() => { window.frames_seen = []; let last = performance.now()
 
 @dataclass(frozen=True)
 class Streamed:
-    """What a reply costs the server that a page shows as it comes, and what it costs unseen.
+    """Server CPU of a streamed reply with and without an open page.
 
-    A server that waits wakes a few times a second, too: what that costs in the same time is told apart.
+    The CPU time of an idle server in the same period is measured separately.
     """
 
     seen_s: float
@@ -155,16 +156,16 @@ def _streamed(page: Page, server: BenchServer, chat: str, tokens: int) -> Stream
     def at_rest() -> float:
         """Seconds of CPU per second."""
         page.wait_for_timeout(_AT_REST_MS)  # what is done after a reply is not the next one's
-        before, began = server.cpu(), time.perf_counter()
+        before, started = server.cpu(), time.perf_counter()
         page.wait_for_timeout(_AT_REST_MS)
-        return (server.cpu() - before) / (time.perf_counter() - began)
+        return (server.cpu() - before) / (time.perf_counter() - started)
 
     def speak(words: int) -> tuple[float, float]:
         idle = at_rest()
-        before, began = server.cpu(), time.perf_counter()
+        before, started = server.cpu(), time.perf_counter()
         server.do(server.app.story.say(room, f"Go on, {words} words."))
         server.do(server.app.story.replies.wait(room))
-        idle *= time.perf_counter() - began
+        idle *= time.perf_counter() - started
         return server.cpu() - before - idle, idle
 
     page.goto("/about")
@@ -173,10 +174,10 @@ def _streamed(page: Page, server: BenchServer, chat: str, tokens: int) -> Stream
     page.goto(f"/chats/{chat}")
     page.wait_for_function(_SEEN)
     page.evaluate(_COUNT_FRAMES)
-    began = page.evaluate("performance.now()")
+    started = page.evaluate("performance.now()")
     seen, idle = speak(tokens)
     frames, ended = page.evaluate("[window.frames_seen.length, performance.now()]")
-    return Streamed(seen, unseen, idle, frames / (ended - began) * 1_000)
+    return Streamed(seen, unseen, idle, frames / (ended - started) * 1_000)
 
 
 def run(quick: bool) -> dict[str, object]:
@@ -187,7 +188,7 @@ def run(quick: bool) -> dict[str, object]:
         long = server.do(_write(server, _LONG))
         log(f"Chats of {_SHORT:,} and {_LONG:,} turns are written.")
         rendered = _render_ms(server, long, _QUICK_ROUNDS if quick else _ROUNDS)
-        log(f"The server sets the page in {median(rendered):.1f} ms (median), p95 {percentile(rendered, 0.95):.1f} ms.")
+        log(f"Rendering takes {median(rendered):.1f} ms (median), p95 {percentile(rendered, 0.95):.1f} ms.")
         weight = _first_load_kb(browser, server, long)
         log(f"A first visit is {weight:.1f} KB.")
         opened = {turns: median([_open_ms(browser, server, chat) for _ in range(3 if quick else 7)])
@@ -200,7 +201,7 @@ def run(quick: bool) -> dict[str, object]:
         page = browser.new_context(base_url=server.address).new_page()
         reply = _streamed(page, server, short, tokens)
         log(f"A streamed reply of {tokens} tokens: {reply.seen_s:.2f} s of server CPU, {reply.frames:.0f} fps.")
-        log(f"With nobody looking it is {reply.unseen_s:.2f} s. Waiting as long is {reply.idle_s:.2f} s, not counted.")
+        log(f"Without an open page: {reply.unseen_s:.2f} s. Idle for as long: {reply.idle_s:.2f} s, not counted.")
         server.close()
         figures = {
             "first_load_kb": round(weight, 1),

@@ -21,8 +21,8 @@ from coterie.modes.crowd.session.stream_context import Script, script_contexts
 from coterie.modes.crowd.settings import SHIPPED_CONFIGS, CrowdConfigs
 
 _START = 1_767_225_600_000
-_READ, _ASKED = 5, 5
-_TALK = (
+_TRAINING, _TEST = 5, 5
+_MESSAGES = (
     "@{name} what do you think of the lighthouse?",
     "@{name} you are wrong about everything, be louder",
     "@{name} thank you, that was kind",
@@ -33,24 +33,30 @@ _TALK = (
 
 
 @dataclass
-class Life:
+class DriftRun:
+    """Personas before and after the sessions, and the lines of each session."""
+
     authored: list[Persona]
-    now: list[Persona]
+    current: list[Persona]
     sessions: list[list[ChatMessage]]
     largest_step: float = 0.0
 
     @property
     def changed(self) -> float:
-        """How far a trait has moved, on average."""
+        """Average change of a trait."""
         moved = [
-            abs(was - now) for one, other in zip(self.authored, self.now, strict=True) for was, now in _both(one, other)
+            abs(was - now)
+            for one, other in zip(self.authored, self.current, strict=True)
+            for was, now in _both(one, other)
         ]
         return sum(moved) / len(moved)
 
     @property
     def farthest(self) -> float:
         return max(
-            abs(was - now) for one, other in zip(self.authored, self.now, strict=True) for was, now in _both(one, other)
+            abs(was - now)
+            for one, other in zip(self.authored, self.current, strict=True)
+            for was, now in _both(one, other)
         )
 
 
@@ -58,17 +64,17 @@ def _both(one: Persona, other: Persona) -> list[tuple[float, float]]:
     return [(getattr(one.traits, trait), getattr(other.traits, trait)) for trait in TRAITS]
 
 
-def live(room_name: str, sessions: int, minutes: float) -> Life:
+def run_sessions(room_name: str, sessions: int, minutes: float) -> DriftRun:
     configs = CrowdConfigs()
     room = configs.room(room_name)
     authored = configs.personas_in(room)
-    life = Life(authored, list(authored), [])
+    run = DriftRun(authored, list(authored), [])
     script = Script.read(SHIPPED_CONFIGS / "streams" / "left-door.toml")
     for session in range(sessions):
         chance = random.Random(session)
         start = _START + session * 86_400_000
-        door = admission_for(room, life.now, configs.moderator(room))
-        simulation = Simulation(room, life.now, door, seed=session, start_ms=start)
+        admission = admission_for(room, run.current, configs.moderator(room))
+        simulation = Simulation(room, run.current, admission, seed=session, start_ms=start)
         people = [
             (
                 start + round(at * 1_000),
@@ -76,53 +82,53 @@ def live(room_name: str, sessions: int, minutes: float) -> Life:
                     id=f"s{session}-{at}",
                     room=room.name,
                     author=ChatAuthor(name=f"guest{chance.randrange(6)}", kind="human"),
-                    text=chance.choice(_TALK).format(name=chance.choice(authored).name),
+                    text=chance.choice(_MESSAGES).format(name=chance.choice(authored).name),
                 ),
             )
             for at in range(5, round(minutes * 60), 7)
         ]
         simulation.run(minutes, script_contexts(script, room.name, start, minutes=minutes), people)
-        life.sessions.append([each for each in simulation.messages if each.author.kind == "persona"])
+        run.sessions.append([each for each in simulation.messages if each.author.kind == "persona"])
         after = []
-        for was, persona in zip(authored, life.now, strict=True):
-            happened = SessionActivity.from_history(persona.name, simulation.session.history.recent)
-            traits, interests, _ = compute_drift(was, persona.traits, persona.interests, happened)
-            life.largest_step = max(
-                life.largest_step, *(abs(getattr(traits, each) - getattr(persona.traits, each)) for each in TRAITS)
+        for was, persona in zip(authored, run.current, strict=True):
+            activity = SessionActivity.from_history(persona.name, simulation.session.history.recent)
+            traits, interests, _ = compute_drift(was, persona.traits, persona.interests, activity)
+            run.largest_step = max(
+                run.largest_step, *(abs(getattr(traits, each) - getattr(persona.traits, each)) for each in TRAITS)
             )
             after.append(persona.model_copy(update={"traits": traits, "interests": interests}))
-        life.now = after
+        run.current = after
         progress(session + 1, sessions, "sessions")
-    return life
+    return run
 
 
-def pieces(text: str) -> Counter[str]:
+def ngrams(text: str) -> Counter[str]:
     plain = f" {text.casefold()} "
     return Counter(plain[at : at + 4] for at in range(len(plain) - 3))
 
 
-def recognised(life: Life) -> tuple[float, float]:
-    """The share of lines whose author is named rightly, and what chance would name."""
+def recognition_rate(run: DriftRun) -> tuple[float, float]:
+    """The share of lines whose author is recognised, and the share expected by chance."""
     known: dict[str, Counter[str]] = defaultdict(Counter)
-    for message in _lines(life.sessions[:_READ]):
-        known[message.author.name] += pieces(message.text)
+    for message in _lines(run.sessions[:_TRAINING]):
+        known[message.author.name] += ngrams(message.text)
     spread = Counter(piece for counts in known.values() for piece in counts)
-    asked = list(_lines(life.sessions[-_ASKED:]))
+    tested = list(_lines(run.sessions[-_TEST:]))
     right = 0
-    for message in asked:
-        mine = pieces(message.text)
+    for message in tested:
+        own = ngrams(message.text)
         right += message.author.name == max(
             sorted(known),
             key=lambda name: (
                 sum(
                     min(times, known[name][piece]) / spread[piece]
-                    for piece, times in mine.items()
+                    for piece, times in own.items()
                     if piece in known[name]
                 )
                 / (1 + known[name].total()) ** 0.25
             ),
         )
-    return right / max(len(asked), 1), 1 / len(life.authored)
+    return right / max(len(tested), 1), 1 / len(run.authored)
 
 
 def _lines(sessions: Iterable[list[ChatMessage]]) -> Iterable[ChatMessage]:
@@ -132,20 +138,20 @@ def _lines(sessions: Iterable[list[ChatMessage]]) -> Iterable[ChatMessage]:
 def main() -> None:
     options = arguments(__doc__).parse_args()
     sessions = 20
-    life = live("late-shift", sessions, 4 if options.quick else 15)
-    share, chance = recognised(life)
-    log(f"{len(life.authored)} personas, {sessions} sessions: traits moved {life.changed:.3f} on average")
-    log(f"farthest {life.farthest:.3f} (bound {MAX_TOTAL_DRIFT}), largest step {life.largest_step:.3f}")
+    run = run_sessions("late-shift", sessions, 4 if options.quick else 15)
+    share, chance = recognition_rate(run)
+    log(f"{len(run.authored)} personas, {sessions} sessions: traits moved {run.changed:.3f} on average")
+    log(f"farthest {run.farthest:.3f} (bound {MAX_TOTAL_DRIFT}), largest step {run.largest_step:.3f}")
     log(f"{share:.1%} of lines recognised, chance {chance:.1%}")
     finish(
         {
             "sessions": sessions,
-            "personas": len(life.authored),
+            "personas": len(run.authored),
             "recognised": round(share, 4),
             "chance": round(chance, 4),
-            "mean_change": round(life.changed, 4),
-            "farthest": round(life.farthest, 4),
-            "largest_step": round(life.largest_step, 4),
+            "mean_change": round(run.changed, 4),
+            "farthest": round(run.farthest, 4),
+            "largest_step": round(run.largest_step, 4),
         }
     )
 

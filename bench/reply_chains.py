@@ -32,8 +32,8 @@ def play(
 ) -> Simulation:
     simulation = Simulation(room, personas, admission_for(room, personas, CrowdConfigs().moderator(room)), seed=_SEED)
     script = Script.read(SHIPPED_CONFIGS / "streams" / "left-door.toml")
-    told = script_contexts(script, room.name, simulation.start_ms, minutes=minutes) if stream else ()
-    simulation.run(minutes, told, people)
+    contexts = script_contexts(script, room.name, simulation.start_ms, minutes=minutes) if stream else ()
+    simulation.run(minutes, contexts, people)
     return simulation
 
 
@@ -46,14 +46,14 @@ def longest_chain(messages: Sequence[ChatMessage]) -> int:
 
 
 def reproduction(messages: Sequence[ChatMessage]) -> float:
-    """Answers to personas by personas, for each line of a persona."""
+    """Answers of personas to a persona, per line of a persona."""
     kinds = {message.id: message.author.kind for message in messages}
     lines = [message for message in messages if message.author.kind == "persona"]
     return sum(kinds.get(line.reply_to or "") == "persona" for line in lines) / max(len(lines), 1)
 
 
 def near_duplicates(messages: Sequence[ChatMessage]) -> float:
-    """The share of lines that say nearly what somebody said in the ten minutes before, by threes of letters."""
+    """The share of lines that nearly repeat a line of the last ten minutes, by letter trigrams."""
     seen: list[tuple[int, frozenset[str]]] = []
     copies = 0
     for message in messages:
@@ -115,15 +115,15 @@ def main() -> None:
     room = configs.room("late-shift")
     personas = configs.personas_in(room)
     alone = play(room, personas, minutes).messages
-    log(f"{len(alone)} lines in {minutes} minutes of stream, nobody there")
+    log(f"{len(alone)} lines in {minutes} minutes of stream without people")
     tuning = room.tuning.model_copy(update={"depth": 0.99, "bots": 0.0, "answers": 1.0, "longest_chain": 1_000})
-    wild = play(room.model_copy(update={"tuning": tuning}), personas, minutes).messages
+    undamped = play(room.model_copy(update={"tuning": tuning}), personas, minutes).messages
     log(
         f"damped: longest chain {longest_chain(alone)}, reproduction {reproduction(alone):.3f};"
-        f" without damping: {longest_chain(wild)}, {reproduction(wild):.3f}, {len(wild)} lines"
+        f" without damping: {longest_chain(undamped)}, {reproduction(undamped):.3f}, {len(undamped)} lines"
     )
     silent = play(room, personas, minutes, stream=False).messages
-    log(f"no stream and nobody there: {len(silent)} lines")
+    log(f"without stream and people: {len(silent)} lines")
     answered, answerers, seconds = mentions(room, personas, 60 if options.quick else 240, minutes)
     log(f"mentions by people: {answered:.1%} answered, by at most {answerers}, in {seconds:.1f} s (median)")
     small = cost(room, personas, 50, 2 if options.quick else 5)
@@ -137,7 +137,10 @@ def main() -> None:
             "mention_answered": round(answered, 4),
             "mention_answerers_max": answerers,
             "lines": len(alone),
-            "undamped": {"longest_bot_chain": longest_chain(wild), "reproduction": round(reproduction(wild), 4)},
+            "undamped": {
+                "longest_bot_chain": longest_chain(undamped),
+                "reproduction": round(reproduction(undamped), 4),
+            },
             "silent_lines": len(silent),
             "persona_cost_ratio_1000": round(large / small, 3),
         }

@@ -21,7 +21,7 @@ from coterie.modes.crowd.session.stream_context import Script, script_contexts
 from coterie.modes.crowd.settings import SHIPPED_CONFIGS, CrowdConfigs
 
 
-def evening(minutes: float, workers: int) -> Simulation:
+def run_session(minutes: float, workers: int) -> Simulation:
     configs = CrowdConfigs()
     room = configs.room("late-shift")
     personas = configs.personas_in(room)
@@ -46,9 +46,9 @@ def evening(minutes: float, workers: int) -> Simulation:
     return simulation
 
 
-def told(minutes: float, workers: int) -> dict[str, str]:
-    """The hashes of an evening and of its replay."""
-    simulation = evening(minutes, workers)
+def session_hashes(minutes: float, workers: int) -> dict[str, str]:
+    """Hashes of a session and of its replay."""
+    simulation = run_session(minutes, workers)
     decisions = hashlib.sha256()
     for event in simulation.events:
         if isinstance(event, CrowdTicked):
@@ -61,10 +61,12 @@ def told(minutes: float, workers: int) -> dict[str, str]:
 
 def main() -> None:
     parser = arguments(__doc__)
-    parser.add_argument("--one", nargs=2, type=float, metavar=("MINUTES", "WORKERS"), help="one evening, as JSON")
+    parser.add_argument(
+        "--one", nargs=2, type=float, metavar=("MINUTES", "WORKERS"), help="hashes of one session as JSON"
+    )
     options = parser.parse_args()
     if options.one:
-        finish(told(options.one[0], int(options.one[1])))
+        finish(session_hashes(options.one[0], int(options.one[1])))
         return
     minutes = 6 if options.quick else 30
     hashes = set()
@@ -83,7 +85,7 @@ def main() -> None:
             runs += 1
             short = found["firehose"][:16], found["replay"][:16]
             log(f"hash seed {hash_seed:>4}, {workers} workers: firehose {short[0]}, replay {short[1]}")
-    simulation = evening(minutes, 1)
+    simulation = run_session(minutes, 1)
     personas = CrowdConfigs().personas()
     loud = personas["salt_lamp"].model_copy(
         update={"traits": personas["salt_lamp"].traits.model_copy(update={"talkativeness": 1.0, "warmth": 1.0})}
@@ -92,8 +94,8 @@ def main() -> None:
         simulation.events, CrowdConfigs().moderator(simulation.session.room), changed={"salt_lamp": loud}
     ).run()
     log(
-        f"with a louder salt_lamp: of {len(simulation.messages)} lines {len(other.only_recorded())} go unsaid,"
-        f" and {len(other.only_replayed())} others would"
+        f"with a louder salt_lamp: of {len(simulation.messages)} lines {len(other.only_recorded())} are missing,"
+        f" and {len(other.only_replayed())} are new"
     )
     finish({"runs": runs, "distinct_hashes": len(hashes)})
 

@@ -60,12 +60,12 @@ from coterie.surfaces.webhook.surface import CALLER, NAME, WebhookSettings, atta
 
 _ROOMS = 4
 _KINDS = ("channel", "branch", "worker", "compactor", "cortex")
-_WORD = re.compile(r"message (\d+:\d+) ")
-_DID = re.compile(r"Did work (\d+:\d+)")
+_MESSAGE = re.compile(r"message (\d+:\d+) ")
+_WORK_DONE = re.compile(r"Did work (\d+:\d+)")
 
 
 class ScriptedDeskModel:
-    """Answers by what it is asked, after a moment: the same in the same situation, however often."""
+    """Answers deterministically after a short random delay."""
 
     name = "embedded"
 
@@ -79,7 +79,7 @@ class ScriptedDeskModel:
         yield Finished(reason="stop", tokens=Tokens(input=1, output=1), model="script")
 
     async def close(self) -> None:
-        """Nothing is open."""
+        """Nothing to close."""
 
     def _answer(self, request: CompletionRequest) -> list[Chunk]:
         messages = request.prompt.messages
@@ -94,15 +94,15 @@ class ScriptedDeskModel:
             return [TextDelta(text="It is well.")]
         if last.startswith("Tick for"):
             return [TextDelta(text=last.replace("Tick", "Tock"))]
-        told = next((word[1] for message in reversed(messages) if (word := _WORD.match(message.text))), None)
-        if told is None:
-            raise AssertionError("The person's last message is not in view.")
-        if any(message.text == f"answer to {told}" for message in messages):  # woken by results
-            return [TextDelta(text=f"noted {' '.join(_DID.findall(last))}")]
+        key = next((found[1] for message in reversed(messages) if (found := _MESSAGE.match(message.text))), None)
+        if key is None:
+            raise AssertionError("The person's last message is not in the prompt.")
+        if any(message.text == f"answer to {key}" for message in messages):  # woken by results
+            return [TextDelta(text=f"noted {' '.join(_WORK_DONE.findall(last))}")]
         return [
-            _call("spawn_worker", task=f"work {told}"),
-            _call("branch", thought=f"thought {told}"),
-            _call("reply", text=f"answer to {told}"),
+            _call("spawn_worker", task=f"work {key}"),
+            _call("branch", thought=f"thought {key}"),
+            _call("reply", text=f"answer to {key}"),
         ]
 
 
@@ -111,49 +111,49 @@ def _call(name: str, /, **arguments: object) -> ToolCallRequested:
 
 
 class DeskInstance:
-    """A desk and its switchboard around one database, with leases as short as the lives of the process."""
+    """A desk and its message router on one database, with short leases."""
 
     def __init__(self, folder: Path, provider: ScriptedDeskModel, sink: str) -> None:
         clock = SystemClock()
-        self.store = Store.open(folder / "coterie.db", projections=desk_views(), clock=clock)
+        self.store = Store.open(folder / "coterie.db", projections=desk_projections(), clock=clock)
         models = ModelsSettings(roles={kind: (f"embedded/{kind}",) for kind in _KINDS})
         self.models = Models(models, clock=clock, store=self.store, providers={"embedded": provider})
-        self.roster = Characters(self.store)
+        self.characters = Characters(self.store)
         self.people = People(self.store, clock)
         self.desk = DeskService(
             self.store,
-            self.roster,
+            self.characters,
             Memory(self.store, clock=clock),
             self.models,
             Workspaces(folder / "workspaces"),
             DeskSettings(),
             clock,
-            notify=lambda outgoing, token: self.board.notify(outgoing, token),
+            notify=lambda outgoing, token: self.router.notify(outgoing, token),
             lease_s=1.0,
         )
-        talking: dict[str, Conversation] = {"desk": DeskConversation(self.store, self.desk, self.roster)}
+        conversations: dict[str, Conversation] = {"desk": DeskConversation(self.store, self.desk, self.characters)}
         settings = SurfacesSettings(slow_notice_s=0)
-        self.board = MessageRouter(self.store, clock, self.roster, self.people, talking, settings)
+        self.router = MessageRouter(self.store, clock, self.characters, self.people, conversations, settings)
         self.webhook = WebhookSettings(callbacks=(sink,))
 
     async def create_rooms(self) -> None:
         await self.people.link_owner(NAME, CALLER)
-        if not self.roster.all():
-            await self.roster.save(Identity(name="Mara", persona="Mara gets things done."))
+        if not self.characters.all():
+            await self.characters.save(Identity(name="Mara", persona="Mara gets things done."))
 
     @asynccontextmanager
     async def working(self) -> AsyncIterator[None]:
         stop = asyncio.Event()
-        hands = [asyncio.create_task(lane.run(stop)) for lane in self.desk.job_workers()]
-        hands.append(asyncio.create_task(self.desk.stalled_processes.run(stop)))
-        async with attached(self.board, self.webhook):
+        tasks = [asyncio.create_task(worker.run(stop)) for worker in self.desk.job_workers()]
+        tasks.append(asyncio.create_task(self.desk.stalled_processes.run(stop)))
+        async with attached(self.router, self.webhook):
             yield
-            await self.board.close()
+            await self.router.close()
         stop.set()
-        await asyncio.gather(*hands)
+        await asyncio.gather(*tasks)
 
 
-def desk_views() -> list[Projection]:
+def desk_projections() -> list[Projection]:
     return [
         CharactersProjection(),
         PeopleProjection(),
@@ -167,81 +167,81 @@ def desk_views() -> list[Projection]:
 
 async def child(folder: Path, seed: int, sink: str, *, drain: bool) -> None:
     chance = random.Random(seed)
-    office = DeskInstance(folder, ScriptedDeskModel(chance), sink)
-    await office.create_rooms()
-    async with office.working():
+    instance = DeskInstance(folder, ScriptedDeskModel(chance), sink)
+    await instance.create_rooms()
+    async with instance.working():
         if drain:
-            await _settled(office)
+            await _wait_until_settled(instance)
         else:
             os.write(1, READY)
-            await asyncio.gather(*(_write(office, number, chance, sink) for number in range(_ROOMS)))
-    await office.models.close()
-    office.store.close()
+            await asyncio.gather(*(_write(instance, number, chance, sink) for number in range(_ROOMS)))
+    await instance.models.close()
+    instance.store.close()
 
 
-async def _write(office: DeskInstance, number: int, chance: random.Random, sink: str) -> None:
-    """One message after the other. What was not acknowledged by the last life is written again, with its id."""
+async def _write(instance: DeskInstance, number: int, chance: random.Random, sink: str) -> None:
+    """Send messages one by one, starting with the last one, which may not have been acknowledged."""
     room = RoomRef(surface=NAME, id=f"room {number}")
-    rows = office.store.query("SELECT count(*) FROM inbox WHERE surface = ? AND room = ?", (room.surface, room.id))
+    rows = instance.store.query("SELECT count(*) FROM inbox WHERE surface = ? AND room = ?", (room.surface, room.id))
     at = max(int(rows[0][0]) - 1, 0)
     while True:
-        told = f"{number}:{at}"
+        key = f"{number}:{at}"
         account = Account(surface=NAME, id=CALLER, name=CALLER)
-        text = f"message {told} {'word ' * 400}"
-        incoming = IncomingMessage(account=account, room=room, key=told, thread=sink, text=text)
-        (received,) = await office.board.inbound.accept([incoming])
-        os.write(1, f"accepted {told}\n".encode())
-        await office.board.inbound.wait_answered(received)
+        text = f"message {key} {'word ' * 400}"
+        incoming = IncomingMessage(account=account, room=room, key=key, thread=sink, text=text)
+        (received,) = await instance.router.inbound.accept([incoming])
+        os.write(1, f"accepted {key}\n".encode())
+        await instance.router.inbound.wait_answered(received)
         if chance.random() < 0.3:
             soon = datetime.now(UTC) + timedelta(milliseconds=100)
-            context = office.board.chats.rooms.get(room).context
-            name = await office.desk.schedules.set(context, f"Tick for {told}.", ScheduleTime(at=soon))
+            context = instance.router.chats.rooms.get(room).context
+            name = await instance.desk.schedules.set(context, f"Tick for {key}.", ScheduleTime(at=soon))
             os.write(1, f"scheduled {name}\n".encode())
         at += 1
 
 
-async def _settled(office: DeskInstance) -> None:
-    """Everything that came in is answered, worked on, told, and delivered."""
-    kinds = list(office.desk.handlers())
-    while await office.store.jobs.next_due(kinds) is not None or office.board.delivery.outbox.waiting_rooms():
+async def _wait_until_settled(instance: DeskInstance) -> None:
+    """Wait until all jobs are done and all messages are delivered."""
+    kinds = list(instance.desk.handlers())
+    while await instance.store.jobs.next_due(kinds) is not None or instance.router.delivery.outbox.waiting_rooms():
         await asyncio.sleep(0.1)
-        await office.board.wait_idle()
+        await instance.router.wait_idle()
 
 
-def live(folder: Path, seed: int, sink: str, drain: bool, told: Connection) -> None:
-    """A life of the desk, in a process of its own."""
-    # A job that was under way at twenty kills is rightly given up; here the kills are not its fault.
+def run_child(folder: Path, seed: int, sink: str, drain: bool, output: Connection) -> None:
+    """Entry point of the child process."""
+    # Every kill counts as an attempt of the running jobs, so that the limit is raised.
     jobs.MAX_LEASES_PER_ATTEMPT = 10_000  # type: ignore[attr-defined]
-    os.dup2(told.fileno(), 1)
+    os.dup2(output.fileno(), 1)
     asyncio.run(child(folder, seed, sink, drain=drain))
 
 
-class Sink:
-    """Takes what is posted, and acknowledges it once it is noted."""
+class WebhookReceiver:
+    """Counts posted messages by token and acknowledges them."""
 
     def __init__(self) -> None:
         self.tokens: Counter[str] = Counter()
         self.texts: dict[str, str] = {}
         lock = threading.Lock()
 
-        class Taking(BaseHTTPRequestHandler):
-            def do_POST(taking) -> None:  # noqa: N805 - as the server calls it; `self` is the sink
-                length = int(taking.headers["Content-Length"])
-                body = taking.rfile.read(length)
-                if len(body) < length:  # the sender was killed in the middle of it
+        class Handler(BaseHTTPRequestHandler):
+            def do_POST(handler) -> None:  # noqa: N805 - `self` is the receiver
+                length = int(handler.headers["Content-Length"])
+                body = handler.rfile.read(length)
+                if len(body) < length:  # the sender was killed meanwhile
                     return
-                told = json.loads(body)
+                message = json.loads(body)
                 with lock:
-                    self.tokens[told["token"]] += 1
-                    self.texts[told["token"]] = f"{told['room']}: {told['text']}"
-                taking.send_response(200)
-                taking.send_header("Content-Length", "0")
-                taking.end_headers()
+                    self.tokens[message["token"]] += 1
+                    self.texts[message["token"]] = f"{message['room']}: {message['text']}"
+                handler.send_response(200)
+                handler.send_header("Content-Length", "0")
+                handler.end_headers()
 
-            def log_message(taking, format: str, *args: object) -> None:  # noqa: A002, N805
-                """Nobody reads it."""
+            def log_message(handler, format: str, *args: object) -> None:  # noqa: A002, N805
+                """Log nothing."""
 
-        self._server = ThreadingHTTPServer(("127.0.0.1", 0), Taking)
+        self._server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
         self.url = f"http://127.0.0.1:{self._server.server_port}/sink"
         threading.Thread(target=self._server.serve_forever, daemon=True).start()
 
@@ -251,32 +251,34 @@ class Sink:
 
 
 def run(kills: int, folder: Path) -> dict[str, int]:
-    told: dict[str, set[str]] = {"accepted": set(), "scheduled": set()}
-    sink = Sink()
+    acknowledged: dict[str, set[str]] = {"accepted": set(), "scheduled": set()}
+    sink = WebhookReceiver()
 
     def on_line(line: str) -> None:
         what, _, name = line.partition(" ")
-        if what in told:
-            told[what].add(name)
-        else:  # the house's own log
+        if what in acknowledged:
+            acknowledged[what].add(name)
+        else:  # a log line of the server
             log(line)
 
     def spawn(kill: int) -> Forked:
-        return Forked(live, folder, kill, sink.url, False)
+        return Forked(run_child, folder, kill, sink.url, False)
 
-    failures = kill_repeatedly(kills, folder / "coterie.db", desk_views, spawn, on_line, longest_s=1.5, verify_every=10)
-    Forked(live, folder, kills, sink.url, True).read_until_exit()
+    failures = kill_repeatedly(
+        kills, folder / "coterie.db", desk_projections, spawn, on_line, longest_s=1.5, verify_every=10
+    )
+    Forked(run_child, folder, kills, sink.url, True).read_until_exit()
     sink.close()
-    acknowledged = len(told["accepted"]) + len(told["scheduled"])
-    counted = Count(folder / "coterie.db").against(told["accepted"], told["scheduled"], sink)
-    return {"kills": kills, "acknowledged": acknowledged, **counted, "verify_failures": failures}
+    accepted, scheduled = acknowledged["accepted"], acknowledged["scheduled"]
+    counted = LogCounts(folder / "coterie.db").compare(accepted, scheduled, sink)
+    return {"kills": kills, "acknowledged": len(accepted) + len(scheduled), **counted, "verify_failures": failures}
 
 
-class Count:
-    """What the log holds of everything, read once from end to end."""
+class LogCounts:
+    """Counts of the events in the log."""
 
     def __init__(self, database: Path) -> None:
-        self.said, self.replies = Counter[str](), Counter[str]()
+        self.messages_received, self.replies = Counter[str](), Counter[str]()
         self.started, self.ended, self.injected = Counter[str](), Counter[str](), Counter[str]()
         self.runs = Counter[str]()
         self.compacted = 0
@@ -286,7 +288,7 @@ class Count:
         after = 0
         while page := reader.read(after=after):
             for event in page:
-                self._take(event)
+                self._count(event)
             after = page[-1].id
         (self.waiting,) = reader.query("SELECT count(*) FROM desk_process WHERE unread")[0]
         (self.undelivered,) = reader.query("SELECT count(*) FROM outbox WHERE state != 'delivered'")[0]
@@ -295,11 +297,11 @@ class Count:
         (self.messages,) = reader.query("SELECT count(*) FROM outbox")[0]
         reader.close()
 
-    def _take(self, event: AnyEvent) -> None:
+    def _count(self, event: AnyEvent) -> None:
         match event.payload:
             case UserTurn(turn=turn, text=text):
                 self._of_turn[turn] = text.split()[1]
-                self.said[text.split()[1]] += 1
+                self.messages_received[text.split()[1]] += 1
             case AssistantTurnStarted(reply=reply, answers=str(to)):
                 self._answers[reply] = to
             case AssistantTurn(reply=reply) if reply in self._answers:
@@ -315,26 +317,28 @@ class Count:
             case HistoryCompacted():
                 self.compacted += 1
 
-    def against(self, accepted: set[str], scheduled: set[str], sink: Sink) -> dict[str, int]:
-        """What was acknowledged to somebody, held against what is there."""
-        told = Counter(text for text in sink.texts.values())
-        begun, ran = self.started.total(), self.runs.total()
-        log(f"{self.replies.total()} replies, {begun} thoughts and workers, {ran} runs of schedules")
-        log(f"{self.compacted} compactions, {self.messages} messages out, {len(sink.tokens)} taken by the sink")
-        unheard = sum(told[f"room {one.split(':')[0]}: answer to {one}"] == 0 for one in accepted)
-        # What came of work may be noted in the same words twice, and who was killed may set a schedule anew.
-        answers = Counter({text: times for text, times in told.items() if ": answer to " in text})
-        over = (self.said, self.replies, answers)
-        done = (self.started, self.ended, self.injected, self.runs)
+    def compare(self, accepted: set[str], scheduled: set[str], sink: WebhookReceiver) -> dict[str, int]:
+        """Lost and repeated messages and jobs, compared with what was acknowledged."""
+        delivered = Counter(sink.texts.values())
+        started, ran = self.started.total(), self.runs.total()
+        log(f"{self.replies.total()} replies, {started} branches and workers, {ran} schedule runs")
+        log(f"{self.compacted} compactions, {self.messages} messages sent, {len(sink.tokens)} received")
+        undelivered = sum(delivered[f"room {one.split(':')[0]}: answer to {one}"] == 0 for one in accepted)
+        # Notes about results may repeat, and a killed client may set a schedule again.
+        answers = Counter({text: times for text, times in delivered.items() if ": answer to " in text})
+        messages = (self.messages_received, self.replies, answers)
+        work = (self.started, self.ended, self.injected, self.runs)
         return {
-            "lost": sum(self.said[one] == 0 or self.replies[one] == 0 for one in accepted) + unheard + self.undelivered,
-            "doubled": sum(times > 1 for counter in over for times in counter.values()),
+            "lost": sum(self.messages_received[one] == 0 or self.replies[one] == 0 for one in accepted)
+            + undelivered
+            + self.undelivered,
+            "doubled": sum(times > 1 for counter in messages for times in counter.values()),
             "jobs_lost": self.started.total()
             - len(self.ended)
             + (len(self.ended) - len(self.injected) - self.waiting)
             + sum(self.runs[one] == 0 for one in scheduled)
             + self.dead,
-            "jobs_doubled": sum(times > 1 for counter in done for times in counter.values()),
+            "jobs_doubled": sum(times > 1 for counter in work for times in counter.values()),
             "sent_again": sum(times - 1 for times in sink.tokens.values()),
             "compactions": self.compacted,
         }

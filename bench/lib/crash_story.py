@@ -19,7 +19,7 @@ from pathlib import Path
 
 from bench.lib.crash_loop import READY, Forked, kill_repeatedly
 from bench.lib.report import log
-from bench.lib.story_fixture import StoryFixture, story_views
+from bench.lib.story_fixture import StoryFixture, bench_projections
 from coterie.base.errors import CoterieError
 from coterie.conversation.events import AssistantTokens, AssistantTurn, UserTurn
 from coterie.eventstore import AnyEvent, LogReader
@@ -59,7 +59,7 @@ class SlowModel:
         return [f"n{self._chance.randrange(10**6)} " for _ in range(self._chance.randint(1, 400))]
 
 
-def _tell(*words: object) -> None:
+def _report(*words: object) -> None:
     os.write(1, f"{' '.join(map(str, words))}\n".encode())
 
 
@@ -78,23 +78,23 @@ async def child(folder: Path, seed: int, *, drain: bool) -> None:
     rooms = [chat.room for chat in fixture.story.chats.chats() if not fixture.store.reader.fork_origin(chat.room)]
     while len(rooms) < _CHATS:
         rooms.append(await fixture.open_chat(mara))
-    # Whatever is read once is read now: lives are short, and are to be spent playing.
+    # Fills caches before the child is ready, since it lives for a few seconds only.
     fixture.story.prompts.assemble(fixture.story.chats.chat(rooms[0]), mara.id, "warm")
     os.write(1, READY)
 
-    async def listen() -> None:
-        """What has become durable of replies that are still being given."""
+    async def report_replies() -> None:
+        """Report durable parts of replies and finished replies."""
         async for event in fixture.store.tail(fixture.store.reader.last_id()):
             if isinstance(event.payload, AssistantTokens):
-                _tell("tokens", event.payload.reply, event.id)
+                _report("tokens", event.payload.reply, event.id)
             elif isinstance(event.payload, AssistantTurn):
-                _tell("ended", event.payload.reply, len(event.payload.text))
+                _report("ended", event.payload.reply, len(event.payload.text))
 
     async def play(room: str) -> None:
         while True:
             key = f"{room}:{fixture.store.reader.head(room)}"
-            begun = await fixture.story.say(room, f"What about {key} {chance.randrange(10**9)}?", key=key)
-            _tell("said", f"say:{room}:{key}", begun.turn)
+            started = await fixture.story.say(room, f"What about {key} {chance.randrange(10**9)}?", key=key)
+            _report("said", f"say:{room}:{key}", started.turn)
             if chance.random() < 0.2:
                 await asyncio.sleep(chance.random() * 0.2)
                 await fixture.story.stop(room)
@@ -117,59 +117,61 @@ async def child(folder: Path, seed: int, *, drain: bool) -> None:
             case "fork" if len(fixture.story.chats.chats()) < 12:
                 await fixture.story.fork(room, chance.choice(turns).id)
 
-    await asyncio.gather(listen(), fixture.worker.run(asyncio.Event()), *map(play, rooms))
+    await asyncio.gather(report_replies(), fixture.worker.run(asyncio.Event()), *map(play, rooms))
 
 
-def live(folder: Path, seed: int, drain: bool, told: Connection) -> None:
-    """A life of the story, in a process of its own."""
-    os.dup2(told.fileno(), 1)
+def run_child(folder: Path, seed: int, drain: bool, output: Connection) -> None:
+    """Entry point of the child process."""
+    os.dup2(output.fileno(), 1)
     asyncio.run(child(folder, seed, drain=drain))
 
 
 def run(kills: int, folder: Path) -> dict[str, int]:
-    said: dict[str, str] = {}
+    accepted: dict[str, str] = {}
     durable: list[int] = []
     ended: dict[str, int] = {}
 
     def on_line(line: str) -> None:
         match line.split():
             case ["said", key, turn]:
-                said[key] = turn
+                accepted[key] = turn
             case ["tokens", _, event]:
                 durable.append(int(event))
             case ["ended", reply, length]:
                 ended[reply] = int(length)
 
     def spawn(kill: int) -> Forked:
-        return Forked(live, folder, kill, False)
+        return Forked(run_child, folder, kill, False)
 
-    failures = kill_repeatedly(kills, folder / "coterie.db", story_views, spawn, on_line, longest_s=3.0, verify_every=5)
-    Forked(live, folder, kills, True).read_until_exit()
+    failures = kill_repeatedly(
+        kills, folder / "coterie.db", bench_projections, spawn, on_line, longest_s=3.0, verify_every=5
+    )
+    Forked(run_child, folder, kills, True).read_until_exit()
     return {
         "kills": kills,
-        "acknowledged": len(said) + len(durable) + len(ended),
-        **_count(folder / "coterie.db", said, durable, ended),
+        "acknowledged": len(accepted) + len(durable) + len(ended),
+        **_count(folder / "coterie.db", accepted, durable, ended),
         "verify_failures": failures,
     }
 
 
-def _count(database: Path, said: dict[str, str], durable: list[int], ended: dict[str, int]) -> dict[str, int]:
+def _count(database: Path, accepted: dict[str, str], durable: list[int], ended: dict[str, int]) -> dict[str, int]:
     reader = LogReader(database)
     events: dict[int, AnyEvent] = {}
     while page := reader.read(after=max(events, default=0)):
         events |= {event.id: event for event in page}
     messages = collections.Counter(e.key for e in events.values() if isinstance(e.payload, UserTurn))
-    whole = {e.payload.reply: e.payload for e in events.values() if isinstance(e.payload, AssistantTurn)}
+    replies = {e.payload.reply: e.payload for e in events.values() if isinstance(e.payload, AssistantTurn)}
     kept: dict[str, str] = collections.defaultdict(str)
     for event in events.values():
         if isinstance(event.payload, AssistantTokens):
             kept[event.payload.reply] += event.payload.text
-    lost = sum(messages[key] == 0 for key in said)
+    lost = sum(messages[key] == 0 for key in accepted)
     lost += sum(event not in events for event in durable)
-    lost += sum(reply not in whole or len(whole[reply].text) != length for reply, length in ended.items())
-    partial_lost = sum(reply not in whole or not whole[reply].text.startswith(text) for reply, text in kept.items())
-    closed = sum(1 for turn in whole.values() if turn.why == "restart" and turn.text)
-    log(f"{len(whole)} replies, {closed} of them broken off by a kill and closed with what was durable of them")
+    lost += sum(reply not in replies or len(replies[reply].text) != length for reply, length in ended.items())
+    partial_lost = sum(reply not in replies or not replies[reply].text.startswith(text) for reply, text in kept.items())
+    closed = sum(1 for turn in replies.values() if turn.why == "restart" and turn.text)
+    log(f"{len(replies)} replies, {closed} of them interrupted by a kill and closed with their durable part")
     jobs_lost, jobs_doubled = _jobs(reader)
     left = [*reader.jobs.pending(), *reader.jobs.find(state="dead")]
     for job in left:
@@ -186,7 +188,7 @@ def _count(database: Path, said: dict[str, str], durable: list[int], ended: dict
 
 
 def _jobs(reader: LogReader) -> tuple[int, int]:
-    """Every reply that counts left one trace of each job, in every line it is part of."""
+    """Every visible reply has one event of each of its jobs, in every chat that includes it."""
     lost = doubled = 0
     for (room,) in reader.query("SELECT room FROM chat"):
         history = reader.history(room)
@@ -204,14 +206,14 @@ def _jobs(reader: LogReader) -> tuple[int, int]:
         for event in history:
             reply = event.payload
             if isinstance(reply, AssistantTurn) and reply.text.strip():
-                wanted = [ClockMoved.kind, f"memory of {reply.reply}"]
-                # A fork is given its feelings whole.
-                wanted += [] if fork else [RelationshipUpdated.kind]
+                expected = [ClockMoved.kind, f"memory of {reply.reply}"]
+                # A fork copies all relationships.
+                expected += [] if fork else [RelationshipUpdated.kind]
             elif isinstance(event.payload, MemoryAdded):
-                wanted = [f"weight of {event.payload.id}"]
+                expected = [f"weight of {event.payload.id}"]
             else:
                 continue
-            missing = [kind for kind in wanted if traces[event.turn, kind] == 0]
+            missing = [kind for kind in expected if traces[event.turn, kind] == 0]
             lost += len(missing)
             if missing:
                 jobs = [job for job in reader.jobs.find(limit=100_000) if str(event.turn) in job.key]

@@ -29,7 +29,7 @@ from coterie.modes.story.settings import StorySettings
 Answer = Callable[[CompletionRequest], RecordedCall]
 
 
-def story_views() -> list[Projection]:
+def bench_projections() -> list[Projection]:
     return [
         CharactersProjection(),
         PeopleProjection(),
@@ -41,11 +41,11 @@ def story_views() -> list[Projection]:
 
 
 class StoryFixture:
-    """Everything a story needs, around one database file."""
+    """A story service with its dependencies on one database file."""
 
     def __init__(self, path: Path, provider: Provider, *, clock: Clock | None = None, lease_s: float = 60.0) -> None:
         self.clock = clock or SystemClock()
-        self.store = Store.open(path, projections=story_views(), clock=self.clock)
+        self.store = Store.open(path, projections=bench_projections(), clock=self.clock)
         roles = {"narrative": ("embedded/script",), "classifier": ("embedded/script",)}
         settings = ModelsSettings(roles=roles)
         self.models = Models(settings, clock=self.clock, store=self.store, providers={"embedded": provider})
@@ -84,7 +84,7 @@ class StoryFixture:
 
 
 def scripted_model(say: str = "The lamp is old, and so am I. Sit down.") -> ReplayProvider:
-    """Classifiers are told that nothing special happened."""
+    """A model that always gives the same reply, and empty objects to classifiers."""
 
     def answer(request: CompletionRequest) -> RecordedCall:
         return RecordedCall(say=json.dumps({}) if request.prompt.output_schema is not None else say)
