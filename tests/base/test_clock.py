@@ -15,7 +15,7 @@ def test_the_system_clock_is_aware_and_in_utc() -> None:
     assert clock.monotonic() <= clock.monotonic()
 
 
-def test_a_held_clock_moves_only_when_told() -> None:
+def test_a_manual_clock_moves_only_when_advanced() -> None:
     clock = ManualClock(datetime(2026, 3, 1, 12, tzinfo=timezone(timedelta(hours=2))))
     assert clock.now() == datetime(2026, 3, 1, 10, tzinfo=UTC)
     assert clock.now().tzinfo is UTC
@@ -25,13 +25,13 @@ def test_a_held_clock_moves_only_when_told() -> None:
     assert clock.monotonic() == 90
 
 
-def test_a_held_clock_wants_to_know_the_zone() -> None:
+def test_a_manual_clock_needs_an_aware_start() -> None:
     with pytest.raises(ValueError, match="tzinfo"):
         ManualClock(datetime(2026, 1, 1))  # noqa: DTZ001 - that is the mistake
 
 
 @given(st.datetimes(timezones=st.just(UTC)))
-def test_times_survive_being_stored(moment: datetime) -> None:
+def test_times_are_stored_exactly(moment: datetime) -> None:
     assert from_micros(to_micros(moment)) == moment
 
 

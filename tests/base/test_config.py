@@ -1,4 +1,4 @@
-"""Settings come from a file, the database and the environment; a wrong one says where and what was expected."""
+"""Settings from a file, the database and the environment, and the errors of invalid ones."""
 
 from __future__ import annotations
 
@@ -61,13 +61,13 @@ def refused(folder: Path, text: str, **layers: Any) -> str:
     return caught.value.what
 
 
-def test_without_anything_there_are_defaults(tmp_path: Path) -> None:
+def test_defaults_apply_without_any_source(tmp_path: Path) -> None:
     found = load_config(Model, file=tmp_path / "none.toml")
     assert found.settings == Model()
     assert found.origin("server.port") == "default"
 
 
-def test_later_layers_win_and_each_value_knows_where_it_came_from(tmp_path: Path) -> None:
+def test_later_layers_override_and_origins_are_recorded(tmp_path: Path) -> None:
     found = loaded(
         tmp_path,
         '[server]\nhost = "::1"\nport = 1\nnames = ["file"]\n',
@@ -105,7 +105,7 @@ url = "second"
     assert found.origin("llm.order") == "config.toml line 7"
 
 
-def test_a_reference_to_the_environment_is_followed(tmp_path: Path) -> None:
+def test_a_reference_to_the_environment_is_resolved(tmp_path: Path) -> None:
     text = '[server]\nport = "env:MY_PORT"\nnames = ["env:MY_NAME", "plain", "env:not a name"]\n'
     found = loaded(tmp_path, text, environ={"MY_PORT": "81", "MY_NAME": "mara"})
     assert found.settings.server.port == 81
@@ -113,25 +113,25 @@ def test_a_reference_to_the_environment_is_followed(tmp_path: Path) -> None:
     assert found.origin("server.port") == "config.toml line 2"
 
 
-def test_a_missing_variable_is_named_with_its_place(tmp_path: Path) -> None:
+def test_a_missing_variable_is_named_with_its_origin(tmp_path: Path) -> None:
     what = refused(tmp_path, '[server]\n\nhost = "env:NOT_THERE"\n')
     assert what == ("server.host (config.toml line 3) refers to the environment variable NOT_THERE, which is not set.")
 
 
-def test_a_secret_is_fetched_and_masked_from_then_on(tmp_path: Path) -> None:
+def test_a_secret_is_resolved_and_then_redacted(tmp_path: Path) -> None:
     found = loaded(tmp_path, '[llm]\ntoken = "secret:openai"\n', secret={"openai": "very-hidden-1"}.get)
     assert found.settings.llm.token.get_secret_value() == "very-hidden-1"
     assert redact("it is very-hidden-1") == f"it is {REDACTED}"
 
 
 @pytest.mark.parametrize("store", [None, {}.get])
-def test_a_missing_secret_tells_how_to_store_it(tmp_path: Path, store: Any) -> None:
+def test_a_missing_secret_names_the_command_to_store_it(tmp_path: Path, store: Any) -> None:
     with pytest.raises(ConfigError, match="refers to the secret openai") as caught:
         loaded(tmp_path, '[llm]\ntoken = "secret:openai"\n', secret=store)
     assert caught.value.fix == "Store it with: coterie secrets set openai"
 
 
-def test_secret_fields_are_masked_wherever_they_stand(tmp_path: Path) -> None:
+def test_secret_fields_are_redacted_at_every_depth(tmp_path: Path) -> None:
     loaded(
         tmp_path,
         '[llm]\ntoken = "plain-secret-1"\n[llm.provider.a]\nkey = "plain-secret-2"\n'
@@ -197,32 +197,32 @@ def test_a_wrong_value_in_the_environment_names_the_variable() -> None:
     assert "server.port (environment variable COTERIE_SERVER__PORT) should be a valid integer" in caught.value.what
 
 
-def test_every_mistake_is_told_at_once(tmp_path: Path) -> None:
+def test_all_errors_are_reported_together(tmp_path: Path) -> None:
     what = refused(tmp_path, "[server]\nprot = 1\nport = 'x'\n")
     assert "server.prot" in what
     assert "server.port" in what
 
 
-def test_lines_are_right_after_a_text_of_several_lines(tmp_path: Path) -> None:
+def test_line_numbers_are_right_after_a_multi_line_string(tmp_path: Path) -> None:
     text = '[server]\nhost = """\nport = 1\n[llm]\n"""\nport = "x"\n'
     assert "server.port (config.toml line 6)" in refused(tmp_path, text)
 
 
 @pytest.mark.parametrize("text", ["[server\nport = 1", "port 1", 'host = "open', "port = 1\nport = 2"])
-def test_broken_toml_tells_where(tmp_path: Path, text: str) -> None:
+def test_invalid_toml_is_reported_with_its_line(tmp_path: Path, text: str) -> None:
     what = refused(tmp_path, text)
     assert "config.toml is not valid TOML" in what
     assert "line" in what or "end of document" in what
 
 
-def test_a_file_that_is_no_text_is_told(tmp_path: Path) -> None:
+def test_a_binary_file_is_reported(tmp_path: Path) -> None:
     path = tmp_path / "config.toml"
     path.write_bytes(b"\xff\xfe\x00")
     with pytest.raises(ConfigError, match="cannot be read"):
         load_config(Model, file=path)
 
 
-def test_a_folder_in_its_place_is_told(tmp_path: Path) -> None:
+def test_a_folder_instead_of_the_file_is_reported(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="cannot be read"):
         load_config(Model, file=tmp_path)
 
@@ -246,6 +246,6 @@ def test_a_secret_never_appears_in_an_error(tmp_path: Path, text: str) -> None:
     assert hidden not in what
 
 
-def test_settings_cannot_be_changed_afterwards() -> None:
+def test_settings_are_frozen() -> None:
     with pytest.raises(ValueError, match="frozen"):
         load_config(Model).settings.server.port = 1  # type: ignore[misc]

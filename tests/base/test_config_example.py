@@ -1,4 +1,4 @@
-"""The file a newcomer finds says what is so: uncommented, it changes nothing."""
+"""The example configuration: uncommented, it loads to the defaults."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def given(section: Section, prefix: str = "") -> Iterator[str]:
             yield f"{prefix}{name}"
 
 
-def test_the_example_as_it_is_sets_nothing(tmp_path: Path) -> None:
+def test_the_example_sets_nothing(tmp_path: Path) -> None:
     path = tmp_path / "config.toml"
     path.write_text(example_config(Settings), encoding="utf-8")
     found = load_config(Settings, file=path)
@@ -61,18 +61,18 @@ def test_uncommented_it_loads_back_to_the_defaults(tmp_path: Path) -> None:
         path.write_text(uncommented(example_config(model)), encoding="utf-8")
         found = load_config(model, file=path)
         assert found.settings == model()
-        told = {key for key, origin in found.origins.items() if origin != "default"}
-        assert told == set(given(model()))
+        keys = {key for key, origin in found.origins.items() if origin != "default"}
+        assert keys == set(given(model()))
 
 
-def test_it_tells_what_each_setting_is_for() -> None:
+def test_the_example_describes_each_setting() -> None:
     text = example_config(Model)
     assert "# How it looks.\n#\n# On two lines.\n# [colours]" in re.sub(r" +\n", "\n", text)
     assert '# What it is called.\n# name = "a \\"quoted\\" name — ü"\n' in text
     assert '# At most.\n# # limit = "…"\n' in text
 
 
-def test_every_setting_of_ours_says_what_it_is_for() -> None:
+def test_every_setting_has_a_description() -> None:
     for section in Settings.model_fields.values():
         assert isinstance(section.annotation, type)
         assert issubclass(section.annotation, Section)

@@ -1,4 +1,4 @@
-"""The docstring of the error tree is what people read: it must be the tree."""
+"""The docstring of the error tree matches the classes."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ CLASSES = {
 }
 
 
-def told_tree() -> dict[str, str | None]:
+def documented_tree() -> dict[str, str | None]:
     """Name → parent, as the docstring draws it."""
     parents: dict[str, str | None] = {}
     above: list[tuple[int, str]] = []
@@ -38,9 +38,9 @@ def told_tree() -> dict[str, str | None]:
     return parents
 
 
-def test_the_docstring_lists_every_class_under_its_true_parent() -> None:
+def test_the_docstring_lists_every_class_under_its_parent() -> None:
     real = {name: member.__bases__[0].__name__ for name, member in CLASSES.items() if member is not CoterieError}
-    assert told_tree() == {"CoterieError": None, **real}
+    assert documented_tree() == {"CoterieError": None, **real}
 
 
 @pytest.mark.parametrize("name", sorted(CLASSES))
@@ -52,9 +52,9 @@ def test_every_error_has_what_and_fix(name: str) -> None:
     assert str(error) == f"{error.what} {error.fix}"
 
 
-def test_exit_codes_are_the_ones_scripts_rely_on() -> None:
-    told = {name: kind.exit_code for name, kind in CLASSES.items()}
-    assert told == {
+def test_exit_codes_are_stable() -> None:
+    codes = {name: kind.exit_code for name, kind in CLASSES.items()}
+    assert codes == {
         "CoterieError": 1,
         "JobError": 1,
         "LeaseLost": 1,
@@ -78,11 +78,11 @@ def test_exit_codes_are_the_ones_scripts_rely_on() -> None:
     }
 
 
-def test_a_missing_extra_tells_the_command_that_installs_it() -> None:
+def test_a_missing_extra_names_the_command_that_installs_it() -> None:
     assert 'pip install "coterie[matrix]"' in MissingExtra("matrix", "Matrix").fix
 
 
-def test_errors_are_caught_as_one_family() -> None:
+def test_all_errors_share_a_base_class() -> None:
     with pytest.raises(CoterieError) as caught:
         raise ConfigError("a", "b")
     assert (caught.value.what, caught.value.fix) == ("a", "b")

@@ -8,13 +8,13 @@ import pytest
 from coterie.base.ids import id_time_ms, new_id
 
 
-def test_ids_have_26_letters_without_the_ones_people_misread() -> None:
+def test_ids_have_26_characters_without_ambiguous_ones() -> None:
     made = new_id()
     assert len(made) == 26
     assert not set(made) & set("ILOU")
 
 
-def test_ids_sort_by_when_they_were_made() -> None:
+def test_ids_sort_by_creation_time() -> None:
     made = [new_id() for _ in range(2_000)]
     assert made == sorted(set(made))
 
@@ -30,7 +30,7 @@ def test_ids_stay_in_order_under_threads() -> None:
     assert len({identifier for batch in batches for identifier in batch}) == 4_000
 
 
-def test_a_clock_set_back_does_not_break_the_order() -> None:
+def test_ids_stay_in_order_when_the_clock_is_set_back() -> None:
     late = time.time_ns() // 1_000_000 + 1_000
     before = new_id(late)
     after = new_id(late - 60_000)
@@ -38,11 +38,11 @@ def test_a_clock_set_back_does_not_break_the_order() -> None:
     assert id_time_ms(after) >= late
 
 
-def test_an_id_tells_its_millisecond() -> None:
+def test_the_time_of_an_id_can_be_read() -> None:
     later = time.time_ns() // 1_000_000 + 3_600_000  # beyond what any other test of this process made
     assert id_time_ms(new_id(later)) == later
 
 
-def test_something_else_is_not_an_id() -> None:
+def test_an_invalid_id_is_refused() -> None:
     with pytest.raises(ValueError, match="substring"):
         id_time_ms("not an id!")

@@ -1,4 +1,4 @@
-"""Logs are for people and machines alike, and never hold a secret (S29)."""
+"""Formats of the log, and redaction of secrets in it (S29)."""
 
 from __future__ import annotations
 
@@ -35,14 +35,14 @@ def logs(form: Literal["text", "json", "auto"] = "json", level: Literal["debug",
     return stream
 
 
-def told(stream: io.StringIO) -> list[dict[str, Any]]:
+def logged_lines(stream: io.StringIO) -> list[dict[str, Any]]:
     return [json.loads(line) for line in stream.getvalue().splitlines()]
 
 
-def test_a_line_of_json_has_time_level_and_who() -> None:
+def test_a_json_line_has_time_level_and_logger() -> None:
     stream = logs()
     get_logger("coterie.some").info("happened", count=3, nothing=None, right=True)
-    (line,) = told(stream)
+    (line,) = logged_lines(stream)
     assert line.pop("timestamp").endswith("Z")
     assert line == {
         "event": "happened",
@@ -54,7 +54,7 @@ def test_a_line_of_json_has_time_level_and_who() -> None:
     }
 
 
-def test_text_is_for_people() -> None:
+def test_the_text_format_is_readable() -> None:
     stream = logs("text")
     get_logger("coterie.some").info("happened", count=3)
     assert "happened" in stream.getvalue()
@@ -62,13 +62,13 @@ def test_text_is_for_people() -> None:
     assert "\x1b" not in stream.getvalue()
 
 
-def test_away_from_a_terminal_auto_means_json() -> None:
+def test_auto_means_json_without_a_terminal() -> None:
     stream = logs("auto")
     get_logger("x").warning("w")
-    assert told(stream)[0]["event"] == "w"
+    assert logged_lines(stream)[0]["event"] == "w"
 
 
-def test_less_than_the_level_is_not_told() -> None:
+def test_lower_levels_are_not_logged() -> None:
     stream = logs()
     get_logger("x").debug("quiet")
     logging.getLogger("y").debug("quiet")
@@ -95,16 +95,16 @@ class Thing:
         {"hexed": SECRET.encode().hex()},
     ],
 )
-def test_every_field_is_masked(form: Literal["text", "json"], fields: dict[str, Any]) -> None:
+def test_every_field_is_redacted(form: Literal["text", "json"], fields: dict[str, Any]) -> None:
     stream = logs(form)
-    get_logger("x").info("told", **fields)
+    get_logger("x").info("message", **fields)
     assert SECRET not in stream.getvalue()
     assert SECRET.encode().hex() not in stream.getvalue()
     assert REDACTED in stream.getvalue()
 
 
 @pytest.mark.parametrize("form", ["json", "text"])
-def test_the_message_bound_fields_and_context_are_masked(form: Literal["text", "json"]) -> None:
+def test_the_message_bound_fields_and_context_are_redacted(form: Literal["text", "json"]) -> None:
     stream = logs(form)
     structlog.contextvars.bind_contextvars(context=SECRET)
     get_logger("x").bind(bound=SECRET).info(f"message {SECRET}")
@@ -114,7 +114,7 @@ def test_the_message_bound_fields_and_context_are_masked(form: Literal["text", "
 
 @pytest.mark.parametrize("form", ["json", "text"])
 @pytest.mark.parametrize("ours", [True, False])
-def test_tracebacks_are_masked(form: Literal["text", "json"], ours: bool) -> None:
+def test_tracebacks_are_redacted(form: Literal["text", "json"], ours: bool) -> None:
     stream = logs(form)
     try:
         raise RuntimeError(f"could not log in with {SECRET}")
@@ -129,29 +129,29 @@ def test_tracebacks_are_masked(form: Literal["text", "json"], ours: bool) -> Non
 
 
 @pytest.mark.parametrize("form", ["json", "text"])
-def test_what_libraries_log_goes_the_same_way(form: Literal["text", "json"]) -> None:
+def test_logs_of_libraries_are_redacted_too(form: Literal["text", "json"]) -> None:
     stream = logs(form)
     logging.getLogger("library").warning("GET /?key=%s", SECRET, stack_info=True)
     assert REDACTED in stream.getvalue()
     assert SECRET not in stream.getvalue()
     if form == "json":
-        assert told(stream)[0]["logger"] == "library"
+        assert logged_lines(stream)[0]["logger"] == "library"
 
 
 @pytest.mark.parametrize("level", ["info", "debug"])
-def test_not_every_request_of_a_library_is_told(level: Literal["info", "debug"]) -> None:
+def test_requests_of_http_libraries_are_not_logged(level: Literal["info", "debug"]) -> None:
     stream = io.StringIO()
     setup_logging(LogSettings(level=level, format="json"), stream=stream)
     for library in ("httpx", "httpx2"):
         logging.getLogger(library).info("HTTP Request: GET https://api.example.org/bot/getUpdates")
-        logging.getLogger(library).warning("worth telling")
-    events = [line["event"] for line in told(stream)]
-    assert events.count("worth telling") == 2
+        logging.getLogger(library).warning("a warning")
+    events = [line["event"] for line in logged_lines(stream)]
+    assert events.count("a warning") == 2
     assert len(events) == (2 if level == "info" else 4)
 
 
-def test_setting_up_twice_does_not_tell_twice() -> None:
+def test_setting_up_twice_logs_once() -> None:
     logs()
     stream = logs()
     get_logger("x").info("once")
-    assert len(told(stream)) == 1
+    assert len(logged_lines(stream)) == 1

@@ -8,7 +8,7 @@ from coterie.base.errors import ReadOnly
 from coterie.base.paths import Paths
 
 
-def test_everything_is_under_one_folder(tmp_path: Path) -> None:
+def test_all_paths_are_in_one_folder(tmp_path: Path) -> None:
     home = Paths.locate({"COTERIE_HOME": str(tmp_path)})
     assert home.root == tmp_path
     assert home.config == tmp_path / "config.toml"
@@ -34,7 +34,7 @@ def test_config_and_database_can_be_elsewhere(tmp_path: Path) -> None:
     )
 
 
-def test_paths_are_absolute_whatever_was_given(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_paths_are_always_absolute(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("HOME", str(tmp_path))
     assert Paths.locate({"COTERIE_HOME": "here"}).root == tmp_path / "here"
@@ -42,14 +42,14 @@ def test_paths_are_absolute_whatever_was_given(tmp_path: Path, monkeypatch: pyte
 
 
 @pytest.mark.parametrize("environ", [{}, {"COTERIE_HOME": "", "COTERIE_CONFIG": "", "COTERIE_DB_PATH": ""}])
-def test_without_a_choice_the_platform_decides(environ: dict[str, str]) -> None:
+def test_the_default_is_the_platforms_data_folder(environ: dict[str, str]) -> None:
     home = Paths.locate(environ)
     assert home.root.name == "coterie"
     assert home.database == home.root / "coterie.db"
     assert home.config == home.root / "config.toml"
 
 
-def test_folders_are_made_for_the_owner_only(tmp_path: Path) -> None:
+def test_folders_are_readable_by_the_owner_only(tmp_path: Path) -> None:
     home = Paths.locate({"COTERIE_HOME": str(tmp_path / "new"), "COTERIE_DB_PATH": str(tmp_path / "db" / "x.db")})
     home.prepare()
     home.prepare()
@@ -58,7 +58,7 @@ def test_folders_are_made_for_the_owner_only(tmp_path: Path) -> None:
         assert folder.stat().st_mode & 0o077 == 0
 
 
-def test_a_folder_that_cannot_be_made_is_told(tmp_path: Path) -> None:
+def test_a_folder_that_cannot_be_created_is_reported(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("in the way")
     home = Paths.locate({"COTERIE_HOME": str(tmp_path / "file" / "home")})
     with pytest.raises(ReadOnly, match="cannot be created") as caught:
@@ -67,7 +67,7 @@ def test_a_folder_that_cannot_be_made_is_told(tmp_path: Path) -> None:
     assert "COTERIE_HOME" in caught.value.fix
 
 
-def test_a_folder_that_cannot_be_written_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_folder_that_cannot_be_written_is_reported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     home = Paths.locate({"COTERIE_HOME": str(tmp_path)})
     monkeypatch.setattr("os.access", lambda *_: False)
     with pytest.raises(ReadOnly, match="cannot be written to"):

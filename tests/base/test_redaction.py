@@ -1,4 +1,4 @@
-"""S29: a secret is never written down, however it is encoded."""
+"""S29: a secret is redacted in every encoding."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def masking(*known: str) -> Redactor:
         base64.b64encode(SECRET.encode()).decode().rstrip("="),
     ],
 )
-def test_a_known_secret_is_masked_in_every_form(form: str) -> None:
+def test_a_registered_secret_is_redacted_in_every_encoding(form: str) -> None:
     mask = masking(SECRET)
     masked = mask(f"before {form} after")
     assert masked.startswith("before " + REDACTED)
@@ -72,26 +72,26 @@ def test_base64_is_found_at_every_offset(offset: int) -> None:
         "-----BEGIN PRIVATE KEY-----\ncut short",
     ],
 )
-def test_credentials_are_known_by_their_shape(credential: str) -> None:
+def test_credentials_are_recognised_by_their_format(credential: str) -> None:
     assert Redactor()(f"key: {credential}") == f"key: {REDACTED}"
 
 
-def test_a_bearer_token_is_masked_and_the_word_stays() -> None:
+def test_a_bearer_token_is_redacted_and_the_scheme_stays() -> None:
     assert Redactor()("Authorization: Bearer abc.def-ghi_jkl") == f"Authorization: Bearer {REDACTED}"
 
 
 @pytest.mark.parametrize("text", ["risk-averse people", "task-0123456789", "sk-short", "nothing here", "AIza is short"])
-def test_ordinary_words_stay(text: str) -> None:
+def test_ordinary_text_is_unchanged(text: str) -> None:
     mask = masking("hunter2")
     assert mask(text) == text
     assert not mask.contains_secret(text)
 
 
-def test_very_short_secrets_are_words() -> None:
+def test_very_short_secrets_are_ignored() -> None:
     assert masking("cat")("the cat sat") == "the cat sat"
 
 
-def test_a_secret_within_a_secret_leaves_nothing_of_the_longer() -> None:
+def test_a_secret_within_a_secret_is_redacted_completely() -> None:
     assert masking("hunter2", "my-hunter2-key")("x my-hunter2-key y hunter2") == f"x {REDACTED} y {REDACTED}"
 
 
@@ -121,7 +121,7 @@ def test_urls_never_keep_it(secret: str, before: str, after: str, safe: str, low
 
 
 @given(secrets, around, around, st.booleans())
-def test_base64_never_keeps_what_only_the_secret_decides(secret: str, before: str, after: str, url: bool) -> None:
+def test_base64_never_keeps_it(secret: str, before: str, after: str, url: bool) -> None:
     encode = base64.urlsafe_b64encode if url else base64.b64encode
     start, end = len(before.encode()), len((before + secret).encode())
     text = encode((before + secret + after).encode()).decode()

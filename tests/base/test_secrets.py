@@ -42,7 +42,7 @@ def test_d19_argon2id_64_mb_3_passes_4_lanes(vault: SecretsStore, path: Path) ->
     assert (source["from"], source["memory_kib"], source["passes"], source["lanes"]) == ("argon2id", 65536, 3, 4)
 
 
-def test_d19_every_write_has_a_fresh_twelve_byte_nonce(vault: SecretsStore, path: Path) -> None:
+def test_d19_every_write_has_a_new_twelve_byte_nonce(vault: SecretsStore, path: Path) -> None:
     nonces = set()
     for _ in range(20):
         vault.set("a", VALUE)
@@ -51,7 +51,7 @@ def test_d19_every_write_has_a_fresh_twelve_byte_nonce(vault: SecretsStore, path
     assert {len(vault_module._bytes(nonce)) for nonce in nonces} == {12}
 
 
-def test_d19_a_wrong_passphrase_opens_nothing_and_changes_nothing(vault: SecretsStore, path: Path) -> None:
+def test_d19_a_wrong_passphrase_decrypts_and_changes_nothing(vault: SecretsStore, path: Path) -> None:
     vault.set("a", VALUE)
     before = path.read_bytes()
     stranger = SecretsStore(path, lambda: "close sesame")
@@ -70,9 +70,7 @@ def test_d19_without_a_passphrase_the_error_says_how_to_give_one(path: Path) -> 
 @pytest.mark.parametrize(
     "change", [{"kind": "tool"}, {"grants": ["shell"]}, {"kind": "tool", "grants": ["shell"]}], ids=str
 )
-def test_d19_widening_a_grant_in_the_file_breaks_the_seal(
-    change: dict[str, object], vault: SecretsStore, path: Path
-) -> None:
+def test_d19_adding_a_grant_in_the_file_is_detected(change: dict[str, object], vault: SecretsStore, path: Path) -> None:
     vault.set("a", VALUE)
     data = json.loads(path.read_text())
     data["entries"]["a"].update(change)
@@ -84,7 +82,7 @@ def test_d19_widening_a_grant_in_the_file_breaks_the_seal(
         assert "changed outside" in error.what
 
 
-def test_d19_swapping_two_entries_breaks_the_seal(vault: SecretsStore, path: Path) -> None:
+def test_d19_swapping_two_entries_is_detected(vault: SecretsStore, path: Path) -> None:
     vault.set("a", VALUE)
     vault.set("b", VALUE + "2")
     data = json.loads(path.read_text())
@@ -124,14 +122,14 @@ def test_a_bad_name_is_refused(name: str, vault: SecretsStore) -> None:
         vault.set(name, VALUE)
 
 
-def test_a_damaged_file_is_named_not_overwritten(vault: SecretsStore, path: Path) -> None:
+def test_a_damaged_file_is_reported_and_not_overwritten(vault: SecretsStore, path: Path) -> None:
     path.write_text("{ half")
     with pytest.raises(SecretsError, match="cannot be read"):
         vault.set("a", VALUE)
     assert path.read_text() == "{ half"
 
 
-def test_d19_the_key_can_live_in_the_keyring(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_d19_the_key_can_be_in_the_keyring(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     held: dict[tuple[str, str], str] = {}
     keyring = types.ModuleType("keyring")
     keyring.get_password = lambda service, name: held.get((service, name))  # type: ignore[attr-defined]

@@ -24,35 +24,35 @@ from coterie.base.text import json_line, one_line
         ("día 日 🙂", "día 日 🙂"),
     ],
 )
-def test_what_would_act_on_a_terminal_is_shown(text: str, shown: str) -> None:
+def test_control_characters_are_escaped(text: str, shown: str) -> None:
     assert one_line(text, 60) == shown
 
 
-def test_long_text_is_cut_with_a_sign() -> None:
+def test_long_text_is_cut_with_an_ellipsis() -> None:
     assert one_line("x" * 60, 60) == "x" * 60
     assert one_line("x" * 61, 60) == "x" * 59 + "…"
     assert one_line("x" * 10_000, 60) == "x" * 59 + "…"
 
 
-def test_other_values_are_shown_as_python_shows_them() -> None:
+def test_other_values_are_shown_as_python_literals() -> None:
     assert one_line({"a": [1, None]}, 60) == "{'a': [1, None]}"
     assert one_line({"a": "\x1b\u202e"}, 60) == r"{'a': '\x1b\u202e'}"
 
 
 @given(st.text(), st.integers(1, 80))
-def test_the_result_fits_and_is_inert(text: str, longest: int) -> None:
+def test_the_result_has_no_control_characters_and_the_given_length(text: str, longest: int) -> None:
     shown = one_line(text, longest)
     assert len(shown) <= longest
     assert not {unicodedata.category(character) for character in shown} & {"Cc", "Cf", "Cs", "Zl", "Zp"}
 
 
-def test_json_reads_well_and_is_inert() -> None:
+def test_json_is_readable_and_has_no_control_characters() -> None:
     assert json_line({"text": "día 日 🙂"}) == '{"text": "día 日 🙂"}'
     assert json_line("\x9b31m\u202e\U000e0001") == '"\\u009b31m\\u202e\\udb40\\udc01"'
 
 
 @given(st.text())
-def test_json_says_the_same(text: str) -> None:
+def test_json_is_parsed_back_unchanged(text: str) -> None:
     line = json_line([text])
     assert json.loads(line) == [text]
     assert not {unicodedata.category(character) for character in line} & {"Cc", "Cf", "Cs", "Zl", "Zp"}

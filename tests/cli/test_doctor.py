@@ -7,7 +7,7 @@ from coterie.base.paths import Paths
 from tests.cli.conftest import Call
 
 
-def test_a_healthy_house_exits_with_0(lived_in: Paths, process: Call) -> None:
+def test_a_healthy_installation_exits_with_0(lived_in: Paths, process: Call) -> None:
     answer = process("doctor")
     assert answer.code == 0
     assert "✓ Database: 62 events" in answer.out

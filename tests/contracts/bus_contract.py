@@ -1,4 +1,4 @@
-"""What every `Bus` must do. A backend's test module subclasses this and provides the fixture `bus`."""
+"""The contract of `Bus`. A backend's test module subclasses this and provides the fixture `bus`."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def numbered(subject: str, count: int) -> list[BusMessage]:
 
 class BusContract:
     @pytest.mark.parametrize(
-        ("pattern", "subject", "heard"),
+        ("pattern", "subject", "matches"),
         [
             ("event.room.1.said", "event.room.1.said", True),
             ("event.room.*.said", "event.room.1.said", True),
@@ -34,23 +34,23 @@ class BusContract:
             ("event.room.1.said.more", "event.room.1.said", False),
         ],
     )
-    async def test_patterns(self, bus: Bus, pattern: str, subject: str, heard: bool) -> None:
+    async def test_patterns(self, bus: Bus, pattern: str, subject: str, matches: bool) -> None:
         async with bus.subscribe(pattern) as listener, bus.subscribe("end") as end:
             bus.publish([BusMessage(subject, "news"), BusMessage("end", None)])
             await take(end, 1)
-            if heard:
+            if matches:
                 assert await take(listener, 1) == ["news"]
             else:
                 with pytest.raises(TimeoutError):
                     await asyncio.wait_for(anext(listener), 0.05)
 
     @pytest.mark.parametrize("pattern", ["", "a..b", "a.>.b", "."])
-    async def test_a_pattern_that_means_nothing_is_refused(self, bus: Bus, pattern: str) -> None:
+    async def test_an_invalid_pattern_is_refused(self, bus: Bus, pattern: str) -> None:
         with pytest.raises(ValueError, match="pattern"):
             async with bus.subscribe(pattern):
                 pass
 
-    async def test_every_listener_hears_everything_in_order(self, bus: Bus) -> None:
+    async def test_every_subscriber_gets_every_message_in_order(self, bus: Bus) -> None:
         async with bus.subscribe("n.*") as one, bus.subscribe("n.>") as two:
             bus.publish(numbered("n.x", 50))
             assert await take(one, 50) == list(range(50))
@@ -63,31 +63,31 @@ class BusContract:
             assert await take(listener, 10) == list(range(10))
             thread.join()
 
-    async def test_nothing_is_heard_after_leaving(self, bus: Bus) -> None:
+    async def test_nothing_is_received_after_unsubscribing(self, bus: Bus) -> None:
         async with bus.subscribe("n") as listener:
             pass
         bus.publish(numbered("n", 1))
         with pytest.raises(TimeoutError):
             await asyncio.wait_for(anext(listener), 0.05)
 
-    async def test_a_slow_listener_loses_the_oldest(self, bus: Bus) -> None:
+    async def test_a_slow_subscriber_loses_the_oldest_messages(self, bus: Bus) -> None:
         async with bus.subscribe("n", limit=3, when_slow=WhenSlow.DROP_OLDEST) as listener:
             bus.publish(numbered("n", 10))
             assert await take(listener, 3) == [7, 8, 9]
 
-    async def test_a_slow_listener_loses_the_newest(self, bus: Bus) -> None:
+    async def test_a_slow_subscriber_loses_the_newest_messages(self, bus: Bus) -> None:
         async with bus.subscribe("n", limit=3, when_slow=WhenSlow.DROP_NEWEST) as listener:
             bus.publish(numbered("n", 10))
             assert await take(listener, 3) == [0, 1, 2]
 
-    async def test_a_slow_listener_is_told_after_what_it_had(self, bus: Bus) -> None:
+    async def test_a_slow_subscriber_is_disconnected_after_its_queue(self, bus: Bus) -> None:
         async with bus.subscribe("n", limit=3) as listener:
             bus.publish(numbered("n", 10))
             assert await take(listener, 3) == [0, 1, 2]
             with pytest.raises(SlowConsumer, match="Read the log"):
                 await anext(listener)
 
-    async def test_a_slow_listener_does_not_slow_or_cost_the_others(self, bus: Bus) -> None:
+    async def test_a_slow_subscriber_does_not_affect_others(self, bus: Bus) -> None:
         async with bus.subscribe("n", limit=1), bus.subscribe("n", limit=1_000) as quick:
             bus.publish(numbered("n", 500))
             assert await take(quick, 500) == list(range(500))

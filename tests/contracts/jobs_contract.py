@@ -1,4 +1,4 @@
-"""What every `Jobs` must do. A backend's test module subclasses this and provides `jobs`, `log` and `clock`."""
+"""The contract of `Jobs`. A backend's test module subclasses this and provides `jobs`, `log` and `clock`."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def effect(text: str) -> NewEvent:
 
 
 class JobsContract:
-    async def test_a_job_is_queued_with_its_event_or_not_at_all(self, jobs: Jobs, log: Log) -> None:
+    async def test_a_job_is_enqueued_with_its_event_or_not_at_all(self, jobs: Jobs, log: Log) -> None:
         (event,) = await log.append([said("room:a", "one")], jobs=[NewJob("work", key="w1", payload={"n": 1})])
         (job,) = await jobs.lease(["work"], holder="me")
         assert (job.key, job.payload, job.cause, job.attempt) == ("w1", {"n": 1}, event.id, 1)
@@ -26,11 +26,13 @@ class JobsContract:
             await log.append([said("room:a", "x")], expect={"room:a": 9}, jobs=[NewJob("work", key="w2")])
         assert await jobs.lease(["work"], holder="me") == []
 
-    async def test_of_one_key_only_one_job_is_kept(self, jobs: Jobs) -> None:
+    async def test_only_one_job_per_key_is_kept(self, jobs: Jobs) -> None:
         await asyncio.gather(*(jobs.enqueue([NewJob("work", key="same")]) for _ in range(8)))
         assert len(await jobs.lease(["work"], holder="me", limit=10)) == 1
 
-    async def test_a_leased_job_is_nobody_elses_until_the_lease_runs_out(self, jobs: Jobs, clock: ManualClock) -> None:
+    async def test_a_leased_job_is_not_leased_again_until_the_lease_expires(
+        self, jobs: Jobs, clock: ManualClock
+    ) -> None:
         await jobs.enqueue([NewJob("work", key="w")])
         (mine,) = await jobs.lease(["work"], holder="me", seconds=10)
         assert await jobs.lease(["work"], holder="you") == []
@@ -41,7 +43,7 @@ class JobsContract:
             await jobs.complete(mine, [effect("too late")])
         await jobs.complete(theirs)
 
-    async def test_a_result_that_lost_its_lease_is_not_recorded(self, jobs: Jobs, log: Log, clock: ManualClock) -> None:
+    async def test_a_result_after_the_lease_expired_is_refused(self, jobs: Jobs, log: Log, clock: ManualClock) -> None:
         await jobs.enqueue([NewJob("work", key="w")])
         (mine,) = await jobs.lease(["work"], holder="me", seconds=10)
         clock.advance(11)
@@ -51,7 +53,7 @@ class JobsContract:
             await jobs.complete(mine, [effect("twice")])
         assert words(await log.read("effects")) == ["once"]
 
-    async def test_extending_holds_on_to_a_lease(self, jobs: Jobs, clock: ManualClock) -> None:
+    async def test_a_lease_can_be_extended(self, jobs: Jobs, clock: ManualClock) -> None:
         await jobs.enqueue([NewJob("work", key="w")])
         (mine,) = await jobs.lease(["work"], holder="me", seconds=10)
         clock.advance(8)
@@ -62,13 +64,13 @@ class JobsContract:
         with pytest.raises(LeaseLost):
             await jobs.extend(mine, 10)
 
-    async def test_many_takers_share_without_overlap(self, jobs: Jobs) -> None:
+    async def test_concurrent_workers_lease_different_jobs(self, jobs: Jobs) -> None:
         await jobs.enqueue([NewJob("work", key=f"w{n}") for n in range(60)])
         taken = await asyncio.gather(*(jobs.lease(["work"], holder=str(n), limit=10) for n in range(10)))
         keys = [job.key for batch in taken for job in batch]
         assert len(keys) == len(set(keys)) == 60
 
-    async def test_priority_goes_first_then_age_and_delay_is_waited_for(self, jobs: Jobs, clock: ManualClock) -> None:
+    async def test_jobs_are_ordered_by_priority_and_age_after_their_delay(self, jobs: Jobs, clock: ManualClock) -> None:
         await jobs.enqueue([NewJob("work", key="old"), NewJob("work", key="later", delay_s=60)])
         await jobs.enqueue([NewJob("work", key="urgent", priority=9)])
         assert [job.key for job in await jobs.lease(["work"], holder="me", limit=9)] == ["urgent", "old"]
@@ -77,14 +79,12 @@ class JobsContract:
         clock.advance(61)
         assert [job.key for job in await jobs.lease(["work"], holder="you", limit=9)][-1] == "later"
 
-    async def test_only_the_kinds_asked_for_are_leased(self, jobs: Jobs) -> None:
+    async def test_only_the_requested_kinds_are_leased(self, jobs: Jobs) -> None:
         await jobs.enqueue([NewJob("work", key="w"), NewJob("play", key="p")])
         assert [job.key for job in await jobs.lease(["play"], holder="me", limit=9)] == ["p"]
         assert await jobs.lease([], holder="me", limit=9) == []
 
-    async def test_failures_back_off_and_then_the_job_dies_visibly(
-        self, jobs: Jobs, log: Log, clock: ManualClock
-    ) -> None:
+    async def test_failures_back_off_and_then_the_job_is_dead(self, jobs: Jobs, log: Log, clock: ManualClock) -> None:
         await jobs.enqueue([NewJob("work", key="w", max_attempts=3)])
         waits: list[float] = []
         for _ in range(3):
@@ -97,11 +97,11 @@ class JobsContract:
         assert waits == [1.0, 2.0]
         (dead,) = await jobs.find(state="dead")
         assert (dead.key, dead.error) == ("w", "the provider was away")
-        (told,) = await log.read("instance", kinds=[JobDied.kind])
-        assert isinstance(told.payload, JobDied)
-        assert (told.payload.key, told.payload.attempts) == ("w", 3)
+        (died,) = await log.read("instance", kinds=[JobDied.kind])
+        assert isinstance(died.payload, JobDied)
+        assert (died.payload.key, died.payload.attempts) == ("w", 3)
 
-    async def test_a_dead_job_can_be_brought_back_and_a_living_one_cannot(self, jobs: Jobs) -> None:
+    async def test_only_a_dead_job_can_be_retried(self, jobs: Jobs) -> None:
         await jobs.enqueue([NewJob("work", key="w")])
         (job,) = await jobs.lease(["work"], holder="me")
         with pytest.raises(JobError, match="no dead job"):
@@ -113,7 +113,7 @@ class JobsContract:
         await jobs.fail(again, "hopeless", fatal=True)
         assert len(await jobs.find(state="dead")) == 1
 
-    async def test_a_job_whose_holder_vanishes_each_time_dies_too_after_more_patience(
+    async def test_a_job_whose_lease_expires_every_time_is_dead_after_more_attempts(
         self, jobs: Jobs, log: Log, clock: ManualClock
     ) -> None:
         await jobs.enqueue([NewJob("work", key="w", max_attempts=2)])
@@ -124,7 +124,7 @@ class JobsContract:
         assert [job.key for job in await jobs.find(state="dead")] == ["w"]
         assert len(await log.read("instance", kinds=[JobDied.kind])) == 1
 
-    async def test_a_result_and_the_next_jobs_are_recorded_with_the_end_of_the_job(self, jobs: Jobs, log: Log) -> None:
+    async def test_a_result_and_further_jobs_are_recorded_on_completion(self, jobs: Jobs, log: Log) -> None:
         await jobs.enqueue([NewJob("work", key="w")])
         (job,) = await jobs.lease(["work"], holder="me")
         events = await jobs.complete(job, [effect("done")], [NewJob("work", key="next")])
@@ -132,9 +132,7 @@ class JobsContract:
         assert [job.key for job in await jobs.lease(["work"], holder="me", limit=9)] == ["next"]
         assert [job.key for job in await jobs.find(state="done")] == ["w"]
 
-    async def test_s22_a_rewind_withdraws_the_work_its_turns_caused_and_a_redo_gives_it_back(
-        self, jobs: Jobs, log: Log
-    ) -> None:
+    async def test_s22_a_rewind_withdraws_jobs_and_a_redo_reinstates_them(self, jobs: Jobs, log: Log) -> None:
         await log.append([said("room:a", "one")], jobs=[NewJob("work", key="w1")])
         await log.append([said("room:a", "two")], jobs=[NewJob("work", key="w2")])
         (running,) = await jobs.lease(["work"], holder="me")

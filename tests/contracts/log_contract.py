@@ -1,4 +1,4 @@
-"""What every `Log` must do. A backend's test module subclasses this and provides the fixture `log`."""
+"""The contract of `Log`. A backend's test module subclasses this and provides the fixture `log`."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class LogContract:
         assert await log.head("room:a") == 2
         assert await log.head("room:nowhere") == 0
 
-    async def test_what_was_appended_is_read_back_whole(self, log: Log) -> None:
+    async def test_appended_events_are_read_back_completely(self, log: Log) -> None:
         draft = NewEvent("room:a", SampleTurn(turn="t", speaker="teo", text="naïve ☃ \U0001f600"), "teo", 7, "k", "t")
         (event,) = await log.append([draft])
         (again,) = await log.read("room:a")
@@ -55,13 +55,13 @@ class LogContract:
         assert await log.head("room:a") == 1
         assert await log.head("room:b") == 0
 
-    async def test_an_expected_number_that_is_wrong_is_refused_and_says_so(self, log: Log) -> None:
+    async def test_a_wrong_expected_number_is_refused(self, log: Log) -> None:
         await log.append([said("room:a", "one")], expect={"room:a": 0})
         with pytest.raises(Conflict, match="its last is 1, not 0"):
             await log.append([said("room:a", "two")], expect={"room:a": 0})
         await log.append([said("room:a", "two")], expect={"room:a": 1})
 
-    async def test_of_many_who_expect_the_same_number_one_wins(self, log: Log) -> None:
+    async def test_one_of_many_appends_with_the_same_expected_number_succeeds(self, log: Log) -> None:
         tries = await asyncio.gather(
             *(log.append([said("room:a", str(n))], expect={"room:a": 0}) for n in range(16)), return_exceptions=True
         )
@@ -69,7 +69,7 @@ class LogContract:
         assert sum(isinstance(result, Conflict) for result in tries) == 15
         assert await log.head("room:a") == 1
 
-    async def test_a_key_is_recorded_once_and_returns_the_first_events(self, log: Log) -> None:
+    async def test_a_repeated_key_returns_the_first_events(self, log: Log) -> None:
         batch = [said("room:a", "one", key="k1"), said("room:a", "and more"), said("room:b", "two", key="k2")]
         first = await log.append(batch)
         again = await log.append(batch, expect={"room:a": 0})
@@ -101,7 +101,7 @@ class LogContract:
             assert mine == [str(number) for number in range(25)]
             assert words(await log.read(f"room:{writer}")) == [str(number) for number in range(25)]
 
-    async def test_the_tail_gives_what_was_and_then_what_comes(self, log: Log) -> None:
+    async def test_the_tail_gives_old_and_then_new_events(self, log: Log) -> None:
         await log.append([said("room:a", "before")])
         tail = log.tail()
         assert words([await anext(tail)]) == ["before"]
@@ -126,7 +126,7 @@ class LogContract:
         _, seen = await asyncio.gather(write(), asyncio.wait_for(follow(), 30))
         assert seen == [str(number) for number in range(200)]
 
-    async def test_s23_a_rewind_keeps_everything_and_counts_less(self, log: Log) -> None:
+    async def test_s23_a_rewind_deactivates_and_deletes_nothing(self, log: Log) -> None:
         await log.append([said("room:a", str(n)) for n in range(6)])
         impact = await log.preview_rewind("room:a", 2)
         assert (words(list(impact.dropped)), list(impact.restored)) == (["2", "3", "4", "5"], [])
@@ -136,7 +136,7 @@ class LogContract:
         await log.append([said("room:a", "instead")])
         assert words(await log.history("room:a")) == ["0", "1", "instead"]
 
-    async def test_s23_a_redo_brings_it_back_until_something_new_happened(self, log: Log) -> None:
+    async def test_s23_a_redo_is_possible_until_there_are_new_events(self, log: Log) -> None:
         await log.append([said("room:a", str(n)) for n in range(4)])
         await log.rewind("room:a", 1)
         event = await log.redo("room:a")
@@ -149,7 +149,7 @@ class LogContract:
         with pytest.raises(BadPoint, match="Fork"):
             await log.redo("room:a")
 
-    async def test_s23_what_a_late_redo_refuses_a_fork_gives(self, log: Log) -> None:
+    async def test_s23_a_fork_restores_what_a_late_redo_refuses(self, log: Log) -> None:
         await log.append([said("room:a", str(n)) for n in range(4)])
         rewound = await log.rewind("room:a", 1)
         await log.append([said("room:a", "new")])
@@ -157,7 +157,7 @@ class LogContract:
         assert words(await log.history("room:b")) == ["0", "1", "2", "3"]
         assert words(await log.history("room:a")) == ["0", "new"]
 
-    async def test_a_rewind_past_another_rewind_restores_what_counted_then(self, log: Log) -> None:
+    async def test_a_rewind_past_another_rewind_restores_the_events_active_then(self, log: Log) -> None:
         await log.append([said("room:a", str(n)) for n in range(4)])
         await log.rewind("room:a", 1)
         await log.append([said("room:a", "new")])
@@ -165,13 +165,13 @@ class LogContract:
         assert words(await log.history("room:a")) == ["0", "1", "2"]
 
     @pytest.mark.parametrize("to", [-1, 3, 99])
-    async def test_a_rewind_to_nowhere_is_refused_and_changes_nothing(self, log: Log, to: int) -> None:
+    async def test_a_rewind_to_a_missing_position_is_refused(self, log: Log, to: int) -> None:
         await log.append([said("room:a", "one"), said("room:a", "two")])
         with pytest.raises(BadPoint):
             await log.rewind("room:a", to)
         assert await log.head("room:a") == 2
 
-    async def test_s22_a_superseded_reply_stops_counting_and_can_be_chosen_again(self, log: Log) -> None:
+    async def test_s22_a_superseded_reply_becomes_inactive_and_can_be_restored(self, log: Log) -> None:
         await log.append([said("room:a", "question", turn="t1"), said("room:a", "first", turn="r1")])
         first = await log.turn_seqs("room:a", "r1")
         await log.supersede("room:a", drop=first)
@@ -180,14 +180,14 @@ class LogContract:
         await log.supersede("room:a", drop=await log.turn_seqs("room:a", "r2"), restore=first)
         assert words(await log.history("room:a")) == ["question", "first"]
 
-    async def test_superseding_what_was_never_recorded_is_refused(self, log: Log) -> None:
+    async def test_superseding_missing_events_is_refused(self, log: Log) -> None:
         await log.append([said("room:a", "one")])
         with pytest.raises(BadPoint):
             await log.supersede("room:a", drop=[7])
         with pytest.raises(BadPoint):
             await log.supersede("room:a", restore=[0])
 
-    async def test_s24_a_fork_shares_the_past_and_nothing_later(self, log: Log) -> None:
+    async def test_s24_a_fork_shares_only_earlier_events(self, log: Log) -> None:
         await log.append([said("room:a", str(n)) for n in range(4)])
         await log.fork("room:a", 2, "room:b")
         await log.append([said("room:a", "only a"), said("room:b", "only b")])
@@ -197,7 +197,7 @@ class LogContract:
         await log.rewind("room:a", 1)
         assert words(await log.history("room:b")) == ["0", "1", "only b"]
 
-    async def test_s24_a_fork_of_a_fork_and_a_rewind_into_the_inherited_past(self, log: Log) -> None:
+    async def test_s24_a_fork_of_a_fork_and_a_rewind_into_inherited_events(self, log: Log) -> None:
         await log.append([said("room:a", str(n)) for n in range(4)])
         await log.fork("room:a", 3, "room:b")
         await log.append([said("room:b", "b", turn="tb")])
@@ -210,7 +210,7 @@ class LogContract:
         assert words(await log.history("room:c")) == ["0", "again"]
         assert words(await log.history("room:b")) == ["0", "1", "2", "b"]
 
-    async def test_a_fork_into_something_that_exists_or_from_nowhere_is_refused(self, log: Log) -> None:
+    async def test_a_fork_into_an_existing_stream_or_from_a_missing_position_is_refused(self, log: Log) -> None:
         await log.append([said("room:a", "one"), said("room:b", "two")])
         with pytest.raises(BadPoint, match="already exists"):
             await log.fork("room:a", 1, "room:b")
@@ -218,14 +218,14 @@ class LogContract:
             await log.fork("room:a", 5, "room:c")
         assert await log.head("room:c") == 0
 
-    async def test_s25_a_reset_leaves_nothing_counting_and_can_be_taken_back(self, log: Log) -> None:
+    async def test_s25_a_reset_deactivates_everything_and_can_be_undone(self, log: Log) -> None:
         await log.append([said("room:a", "one"), said("room:a", "two")])
         await log.reset("room:a")
         assert words(await log.history("room:a")) == []
         await log.redo("room:a")
         assert words(await log.history("room:a")) == ["one", "two"]
 
-    async def test_history_gives_the_newest_of_a_stretch(self, log: Log) -> None:
+    async def test_history_with_a_limit_gives_the_newest(self, log: Log) -> None:
         await log.append([said("room:a", str(n)) for n in range(10)])
         await log.supersede("room:a", drop=[8])
         assert words(await log.history("room:a", limit=4)) == ["6", "8", "9"]  # and the event that superseded

@@ -95,7 +95,9 @@ class SurfaceApp:
 
     def open(self) -> None:
         self.store = Store.open(
-            self.path, projections=[CharactersProjection(), PeopleProjection(), *messaging_projections()], clock=self.clock
+            self.path,
+            projections=[CharactersProjection(), PeopleProjection(), *messaging_projections()],
+            clock=self.clock,
         )
         self.roster = Characters(self.store)
         self.people = People(self.store, self.clock)

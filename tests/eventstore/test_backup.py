@@ -24,7 +24,7 @@ async def filled(path: Path, events: int = 40) -> dict[str, str]:
     return hashes
 
 
-async def test_s28_a_backup_taken_while_playing_goes_on_is_one_moment_of_it(tmp_path: Path) -> None:
+async def test_s28_a_backup_taken_during_writes_is_consistent(tmp_path: Path) -> None:
     store = Store.open(tmp_path / "coterie.db", projections=sample_projections())
     chance = random.Random(6)
     stop = False
@@ -49,7 +49,7 @@ async def test_s28_a_backup_taken_while_playing_goes_on_is_one_moment_of_it(tmp_
     store.close()
 
 
-async def test_s28_a_restored_database_is_the_one_that_was_copied(tmp_path: Path) -> None:
+async def test_s28_a_restored_database_equals_the_original(tmp_path: Path) -> None:
     database = tmp_path / "coterie.db"
     hashes = await filled(database)
     backup = take_backup(database, tmp_path / "backup.db")
@@ -97,7 +97,7 @@ async def test_s28_restore_checks_before_it_replaces(tmp_path: Path, harm: str) 
     assert not [path.name for path in tmp_path.iterdir() if "restor" in path.name]
 
 
-async def test_a_tampered_view_in_a_backup_is_noticed(tmp_path: Path) -> None:
+async def test_a_changed_projection_in_a_backup_is_detected(tmp_path: Path) -> None:
     await filled(tmp_path / "coterie.db")
     backup = take_backup(tmp_path / "coterie.db", tmp_path / "backup.db")
     store = Store.open(backup)
@@ -117,12 +117,12 @@ async def test_restore_refuses_while_a_server_owns_the_database(tmp_path: Path) 
     store.close()
 
 
-def test_a_backup_of_nothing_says_so(tmp_path: Path) -> None:
+def test_a_backup_without_a_database_is_refused(tmp_path: Path) -> None:
     with pytest.raises(BackupError, match="no database"):
         take_backup(tmp_path / "none.db", tmp_path / "backup.db")
 
 
-async def test_a_backup_that_cannot_be_written_leaves_nothing_behind(tmp_path: Path) -> None:
+async def test_a_failed_backup_leaves_no_file(tmp_path: Path) -> None:
     await filled(tmp_path / "coterie.db")
     target = tmp_path / "folder" / "backup.db"
     (target.parent / "backup.db.partial").mkdir(parents=True)
@@ -131,9 +131,7 @@ async def test_a_backup_that_cannot_be_written_leaves_nothing_behind(tmp_path: P
     assert not target.exists()
 
 
-async def test_s28_whoever_is_killed_before_the_copy_is_in_place_still_has_a_database(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_s28_a_crash_during_a_restore_leaves_a_database(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     database = tmp_path / "coterie.db"
     hashes = await filled(database)
     backup = take_backup(database, tmp_path / "backup.db")
@@ -149,13 +147,13 @@ async def test_s28_whoever_is_killed_before_the_copy_is_in_place_still_has_a_dat
     store.close()
 
 
-async def test_s28_putting_one_back_tells_how_far_it_is(tmp_path: Path) -> None:
+async def test_s28_a_restore_reports_progress(tmp_path: Path) -> None:
     database = tmp_path / "coterie.db"
     await filled(database)
     backup = take_backup(database, tmp_path / "backup.db")
-    told: list[tuple[str, int, int]] = []
-    restore(backup, database, NOW, sample_projections(), progress=lambda *step: told.append(step))
-    checking = [(done, most) for what, done, most in told if what == "Checking the backup"]
+    steps: list[tuple[str, int, int]] = []
+    restore(backup, database, NOW, sample_projections(), progress=lambda *step: steps.append(step))
+    checking = [(done, most) for what, done, most in steps if what == "Checking the backup"]
     most = 2 + len(sample_projections())
     assert checking == [(part, most) for part in range(most)]
-    assert told[-1] == ("Copying the backup", backup.stat().st_size, backup.stat().st_size)
+    assert steps[-1] == ("Copying the backup", backup.stat().st_size, backup.stat().st_size)

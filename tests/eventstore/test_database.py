@@ -29,14 +29,14 @@ def filled(path: Path, events: int = 200) -> bytes:
 
 
 def refused(path: Path, error: type[CoterieError]) -> CoterieError:
-    with pytest.raises(error) as told:
+    with pytest.raises(error) as caught:
         Store.open(path, projections=sample_projections())
-    assert told.value.what and told.value.fix
-    return told.value
+    assert caught.value.what and caught.value.fix
+    return caught.value
 
 
 @pytest.mark.parametrize("keep", [0.3, 0.7, 0.95])
-def test_a_truncated_database_is_named_and_left_alone(tmp_path: Path, keep: float) -> None:
+def test_a_truncated_database_is_reported_and_not_changed(tmp_path: Path, keep: float) -> None:
     path = tmp_path / "coterie.db"
     whole = filled(path)
     path.write_bytes(whole[: int(len(whole) * keep)])
@@ -44,7 +44,7 @@ def test_a_truncated_database_is_named_and_left_alone(tmp_path: Path, keep: floa
     assert path.read_bytes() == whole[: int(len(whole) * keep)]
 
 
-def test_a_file_that_is_no_database_is_named_and_left_alone(tmp_path: Path) -> None:
+def test_a_file_that_is_not_a_database_is_reported_and_not_changed(tmp_path: Path) -> None:
     path = tmp_path / "coterie.db"
     path.write_text("Dear diary, " * 100)
     assert "not a Coterie database" in refused(path, Corrupt).what
@@ -54,7 +54,7 @@ def test_a_file_that_is_no_database_is_named_and_left_alone(tmp_path: Path) -> N
     refused(path, StorageError)
 
 
-def test_a_damaged_page_is_a_clear_error(tmp_path: Path) -> None:
+def test_a_damaged_page_is_reported(tmp_path: Path) -> None:
     path = tmp_path / "coterie.db"
     whole = bytearray(filled(path))
     for at in range(4096, len(whole)):
@@ -84,7 +84,7 @@ def test_a_full_disk_refuses_the_append_and_loses_nothing(tmp_path: Path) -> Non
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="needs to become another user")
-def test_a_folder_that_cannot_be_written_is_named(tmp_path: Path) -> None:
+def test_a_folder_that_cannot_be_written_is_reported(tmp_path: Path) -> None:
     filled(tmp_path / "coterie.db")
     tmp_path.chmod(0o555)
     for parent in tmp_path.parents:
@@ -100,7 +100,7 @@ def test_a_folder_that_cannot_be_written_is_named(tmp_path: Path) -> None:
     assert "cannot be written" in done.stdout, done.stderr
 
 
-def test_an_unwritable_place_is_named(tmp_path: Path) -> None:
+def test_a_database_that_cannot_be_written_is_reported(tmp_path: Path) -> None:
     with pytest.raises(ReadOnly, match="COTERIE_HOME"):
         Store.open(tmp_path / "no" / "such" / "folder" / "coterie.db")
 
@@ -143,13 +143,13 @@ def test_migrations_run_once_in_order_and_all_or_nothing(tmp_path: Path) -> None
     assert migrate(rows, NOW, (*MIGRATIONS, m998_good)) == ["m998_good"]
 
 
-def test_migrations_are_named_in_order() -> None:
+def test_migration_names_are_in_order() -> None:
     names = [migration.__name__ for migration in MIGRATIONS]
     assert names == sorted(names)
     assert [int(name[1:4]) for name in names] == list(range(1, len(names) + 1))
 
 
-def test_the_database_is_for_its_owner_only_and_durable(tmp_path: Path) -> None:
+def test_the_database_is_private_and_durable(tmp_path: Path) -> None:
     store = Store.open(tmp_path / "coterie.db")
     settings = store.transact(
         lambda rows: [rows.one(f"PRAGMA {name}") for name in ("journal_mode", "synchronous", "secure_delete")]

@@ -34,12 +34,12 @@ def test_a_payload_is_read_back_as_it_was_written() -> None:
     assert decode(record(payload=encode(greeted))).payload == greeted
 
 
-def test_old_versions_are_lifted_step_by_step() -> None:
+def test_old_versions_are_upcast_step_by_step() -> None:
     event = decode(record(version=1, payload='{"first":"Mara","last":"Lind"}'))
     assert event.payload == Greeted(name="Mara Lind", warmly=False)
 
 
-def test_a_newer_version_and_an_unknown_kind_say_what_to_do() -> None:
+def test_a_newer_version_and_an_unknown_kind_are_refused() -> None:
     with pytest.raises(UnknownEvent, match=r"test_greeted \(version 4\).*upgrade Coterie"):
         decode(record(version=4))
     with pytest.raises(UnknownEvent, match="test_never_declared"):
@@ -48,12 +48,12 @@ def test_a_newer_version_and_an_unknown_kind_say_what_to_do() -> None:
 
 
 @pytest.mark.parametrize("payload", ["{", '{"name":"Mara"}', '{"name":"Mara","warmly":true,"more":1}', "[]"])
-def test_a_payload_that_does_not_fit_is_named(payload: str) -> None:
+def test_an_invalid_payload_is_reported(payload: str) -> None:
     with pytest.raises(BadEvent, match=r"Event 1 \(test_greeted"):
         decode(record(payload=payload))
 
 
-def test_a_missing_upcaster_is_named() -> None:
+def test_a_missing_upcaster_is_reported() -> None:
     with pytest.raises(BadEvent, match="no upcaster from version 0"):
         decode(record(version=0))
 

@@ -1,4 +1,4 @@
-"""What is kept beside the log: all or nothing, for its owner only."""
+"""The key store: transactional and private."""
 
 from __future__ import annotations
 
@@ -11,27 +11,27 @@ from coterie.base.errors import StorageError
 from coterie.eventstore.sqlite.keystore import KeyStore
 
 
-def test_what_was_put_is_there_after_reopening(tmp_path: Path) -> None:
+def test_entries_are_there_after_reopening(tmp_path: Path) -> None:
     file = tmp_path / "new" / "keys.db"
-    cabinet = KeyStore(file)
-    cabinet.put({("a", "x/1"): "one", ("a", "x/2"): "two", ("b", "x/1"): "other"})
-    cabinet.put({("a", "x/2"): None, ("a", "y"): "three"})
-    cabinet.close()
-    cabinet = KeyStore(file)
-    assert cabinet.entries("a") == {"x/1": "one", "y": "three"}
-    assert cabinet.entries("a", "x/") == {"x/1": "one"}
-    assert cabinet.get("b", "x/1") == "other" and cabinet.get("b", "y") is None
-    cabinet.close()
+    store = KeyStore(file)
+    store.put({("a", "x/1"): "one", ("a", "x/2"): "two", ("b", "x/1"): "other"})
+    store.put({("a", "x/2"): None, ("a", "y"): "three"})
+    store.close()
+    store = KeyStore(file)
+    assert store.entries("a") == {"x/1": "one", "y": "three"}
+    assert store.entries("a", "x/") == {"x/1": "one"}
+    assert store.get("b", "x/1") == "other" and store.get("b", "y") is None
+    store.close()
     assert file.stat().st_mode & 0o077 == 0
 
 
-def test_a_change_that_fails_halfway_leaves_everything_as_it_was(tmp_path: Path) -> None:
-    cabinet = KeyStore(tmp_path / "keys.db")
-    cabinet.put({("a", "x"): "before"})
+def test_a_failed_change_is_rolled_back(tmp_path: Path) -> None:
+    store = KeyStore(tmp_path / "keys.db")
+    store.put({("a", "x"): "before"})
     with pytest.raises((StorageError, TypeError)):
-        cabinet.put({("a", "x"): "after", ("a", "y"): object()})  # type: ignore[dict-item]
-    assert cabinet.entries("a") == {"x": "before"}
-    cabinet.close()
+        store.put({("a", "x"): "after", ("a", "y"): object()})  # type: ignore[dict-item]
+    assert store.entries("a") == {"x": "before"}
+    store.close()
 
 
 def test_a_file_with_the_first_table_names_is_still_read(tmp_path: Path) -> None:

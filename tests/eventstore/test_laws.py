@@ -1,4 +1,4 @@
-"""Laws that hold for every history: what is live equals what the log says, however it came about."""
+"""Properties of every history: live projections equal a replay of the log."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from coterie.eventstore.sqlite.replay import replayed_hash
 ROOMS = ["room:a", "room:b"]
 
 
-def fresh_fold(store: Store) -> dict[str, str]:
+def replay_log(store: Store) -> dict[str, str]:
     with store.reader.connections.snapshot() as rows:
         return {view.name: replayed_hash(view, rows) for view in store.projections}
 
@@ -87,14 +87,14 @@ class Play:
 
 @settings(max_examples=80)
 @given(steps)
-def test_live_views_equal_a_replay_of_the_log(history: list[Step]) -> None:
+def test_live_projections_equal_a_replay_of_the_log(history: list[Step]) -> None:
     with tempfile.TemporaryDirectory() as folder:
         play = Play(Path(folder))
 
         async def run() -> None:
             for step in history:
                 await play.step(*step)
-                assert play.store.hashes() == fresh_fold(play.store), step
+                assert play.store.hashes() == replay_log(play.store), step
 
         try:
             asyncio.run(run())
@@ -104,7 +104,7 @@ def test_live_views_equal_a_replay_of_the_log(history: list[Step]) -> None:
 
 @settings(max_examples=40)
 @given(st.integers(1, 60), st.integers(0, 60), st.integers(0, 10_000))
-def test_rewind_then_redo_equals_never_rewound(length: int, to: int, seed: int) -> None:
+def test_a_redo_undoes_a_rewind_completely(length: int, to: int, seed: int) -> None:
     with tempfile.TemporaryDirectory() as folder:
         store = Store.open(Path(folder) / "coterie.db", projections=sample_projections())
 
@@ -125,7 +125,7 @@ def test_rewind_then_redo_equals_never_rewound(length: int, to: int, seed: int) 
 
 
 @pytest.mark.parametrize("to", [0, 1, 17, 40])
-async def test_s23_state_after_a_rewind_is_the_state_at_that_moment(tmp_path: Path, to: int) -> None:
+async def test_s23_the_state_after_a_rewind_is_the_earlier_state(tmp_path: Path, to: int) -> None:
     chance = random.Random(1)
     drafts = [sample_draft(chance, "room:a", n) for n in range(40)]
     then = Store.open(tmp_path / "then.db", projections=sample_projections())
@@ -138,7 +138,7 @@ async def test_s23_state_after_a_rewind_is_the_state_at_that_moment(tmp_path: Pa
     now.close()
 
 
-async def test_s24_a_fork_has_the_past_and_not_the_future(store: Store) -> None:
+async def test_s24_a_fork_has_only_the_events_before_it(store: Store) -> None:
     chance = random.Random(2)
     await store.append([sample_draft(chance, "room:a", n) for n in range(30)])
     past = [(e.seq, e.payload) for e in await store.history("room:a")]

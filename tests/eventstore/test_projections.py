@@ -12,7 +12,7 @@ from coterie.eventstore.sqlite.replay import replayed_hash
 
 
 class Search(Projection):
-    """A view with a full-text index that only `settle` keeps."""
+    """A projection with a full-text index that only `settle` keeps."""
 
     name = "test_search"
     stream_column = "room"
@@ -21,8 +21,8 @@ class Search(Projection):
 
     @on(SampleTurn)
     def said(self, rows: Rows, event: Event[SampleTurn]) -> None:
-        told = (event.stream, event.payload.turn, event.payload.text)
-        rows.run("INSERT OR REPLACE INTO test_text VALUES (?, ?, ?)", told)
+        params = (event.stream, event.payload.turn, event.payload.text)
+        rows.run("INSERT OR REPLACE INTO test_text VALUES (?, ?, ?)", params)
 
     def update_derived(self, rows: Rows, changed: ChangedKeys | None) -> None:
         if changed is None:
@@ -65,7 +65,7 @@ async def test_m6_an_index_follows_appends_rewinds_redos_and_forks(open_search: 
     store.close()
 
 
-async def test_an_index_is_whole_after_reopening_and_after_a_changed_view(open_search: Callable[[], Store]) -> None:
+async def test_an_index_is_complete_after_reopening_and_after_a_new_version(open_search: Callable[[], Store]) -> None:
     store = open_search()
     await store.append([said("room:a", "t1", "a harbour")])
     store.close()
@@ -75,14 +75,14 @@ async def test_an_index_is_whole_after_reopening_and_after_a_changed_view(open_s
     store.close()
 
 
-async def test_a_view_with_a_new_version_is_folded_anew(tmp_path: Path) -> None:
+async def test_a_projection_with_a_new_version_is_rebuilt(tmp_path: Path) -> None:
     class Loud(Search):
         version = 2
 
         @on(SampleTurn)
         def said(self, rows: Rows, event: Event[SampleTurn]) -> None:
-            told = (event.stream, event.payload.turn, event.payload.text.upper())
-            rows.run("INSERT OR REPLACE INTO test_text VALUES (?, ?, ?)", told)
+            params = (event.stream, event.payload.turn, event.payload.text.upper())
+            rows.run("INSERT OR REPLACE INTO test_text VALUES (?, ?, ?)", params)
 
     store = Store.open(tmp_path / "coterie.db", projections=[Search()])
     await store.append([said("room:a", "t1", "quiet")])
@@ -92,22 +92,22 @@ async def test_a_view_with_a_new_version_is_folded_anew(tmp_path: Path) -> None:
     store.close()
 
 
-async def test_a_view_that_was_away_catches_up(tmp_path: Path) -> None:
+async def test_a_projection_that_was_not_declared_for_a_while_catches_up(tmp_path: Path) -> None:
     path = tmp_path / "coterie.db"
     chance = random.Random(3)
-    for views in (sample_projections(), [], sample_projections()):
-        store = Store.open(path, projections=views)
+    for projections in (sample_projections(), [], sample_projections()):
+        store = Store.open(path, projections=projections)
         await store.append([sample_draft(chance, "room:a", n) for n in range(20)])
-        if not views:
-            await store.rewind("room:a", 5)  # reaches back behind where the absent views stand
+        if not projections:
+            await store.rewind("room:a", 5)  # reaches back behind where the absent projections stand
         store.close()
     store = Store.open(path, projections=sample_projections())
     with store.reader.connections.snapshot() as rows:
-        assert store.hashes() == {view.name: replayed_hash(view, rows) for view in store.projections}
+        assert store.hashes() == {projection.name: replayed_hash(projection, rows) for projection in store.projections}
     store.close()
 
 
-async def test_a_handler_that_fails_takes_the_whole_append_back_and_nobody_elses(tmp_path: Path) -> None:
+async def test_a_failing_handler_rolls_back_its_append_only(tmp_path: Path) -> None:
     class Touchy(Projection):
         name = "test_touchy"
         schema = "CREATE TABLE test_touchy(turn TEXT PRIMARY KEY);"
@@ -132,7 +132,7 @@ async def test_a_handler_that_fails_takes_the_whole_append_back_and_nobody_elses
     store.close()
 
 
-async def test_a_view_may_handle_control_events_too(tmp_path: Path) -> None:
+async def test_a_projection_may_handle_control_events(tmp_path: Path) -> None:
     class Turnings(Projection):
         name = "test_turnings"
         schema = "CREATE TABLE test_turning(stream TEXT, seq INTEGER, kind TEXT, PRIMARY KEY(stream, seq));"
@@ -150,11 +150,11 @@ async def test_a_view_may_handle_control_events_too(tmp_path: Path) -> None:
         ("room:b", 3, "forked"),
     ]
     with store.reader.connections.snapshot() as rows:
-        assert store.hashes() == {view.name: replayed_hash(view, rows) for view in store.projections}
+        assert store.hashes() == {projection.name: replayed_hash(projection, rows) for projection in store.projections}
     store.close()
 
 
-async def test_values_of_every_type_come_back_exactly(tmp_path: Path) -> None:
+async def test_values_of_every_type_are_stored_exactly(tmp_path: Path) -> None:
     class Types(Projection):
         name = "test_types"
         schema = "CREATE TABLE test_type(id INTEGER PRIMARY KEY, real REAL, blob BLOB, text TEXT, none);"
@@ -162,8 +162,8 @@ async def test_values_of_every_type_come_back_exactly(tmp_path: Path) -> None:
         @on(SampleMemory)
         def noticed(self, rows: Rows, event: Event[SampleMemory]) -> None:
             weight = event.payload.weight
-            told = (1, weight, event.payload.text.encode() + b"\0\xff", event.payload.text, None)
-            rows.run("INSERT OR REPLACE INTO test_type VALUES (?, ?, ?, ?, ?)", told)
+            params = (1, weight, event.payload.text.encode() + b"\0\xff", event.payload.text, None)
+            rows.run("INSERT OR REPLACE INTO test_type VALUES (?, ?, ?, ?, ?)", params)
 
     store = Store.open(tmp_path / "coterie.db", projections=[Types()])
     for weight in (0.1 + 0.2, 1e-300, 12345678.123456789):
@@ -177,7 +177,7 @@ async def test_values_of_every_type_come_back_exactly(tmp_path: Path) -> None:
     store.close()
 
 
-def test_a_table_belongs_to_one_view_and_needs_a_key(tmp_path: Path) -> None:
+def test_a_table_belongs_to_one_projection_and_needs_a_key(tmp_path: Path) -> None:
     class Thief(Projection):
         name = "test_thief"
         schema = "CREATE TABLE test_text(x PRIMARY KEY);"

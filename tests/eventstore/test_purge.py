@@ -20,7 +20,7 @@ def everything_on_disk(folder: Path) -> bytes:
     return b"".join(path.read_bytes() for path in folder.rglob("*") if path.is_file())
 
 
-async def test_a_purge_erases_words_everywhere_and_says_so(tmp_path: Path) -> None:
+async def test_a_purge_erases_text_everywhere_and_is_recorded(tmp_path: Path) -> None:
     store = Store.open(tmp_path / "coterie.db", projections=sample_projections())
     await store.append([said("room:a", f"t{n}", SECRET) for n in range(30)], jobs=[NewJob("x", "x", {"t": SECRET})])
     await store.rewind("room:a", 20)
@@ -37,7 +37,7 @@ async def test_a_purge_erases_words_everywhere_and_says_so(tmp_path: Path) -> No
     store.close()
 
 
-async def test_a_part_can_be_purged_and_numbers_are_not_used_again(tmp_path: Path) -> None:
+async def test_a_range_can_be_purged_and_its_numbers_are_not_reused(tmp_path: Path) -> None:
     store = Store.open(tmp_path / "coterie.db", projections=sample_projections())
     await store.append([said("room:a", f"t{n}", f"text {n}") for n in range(6)])
     await store.purge("room:a", first=5, last=6)

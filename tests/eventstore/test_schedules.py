@@ -14,7 +14,7 @@ async def keys(store: Store) -> list[str]:
     return sorted(job.key for job in await store.jobs.find())
 
 
-async def test_an_interval_waits_before_its_first_run_and_then_repeats(store: Store, clock: ManualClock) -> None:
+async def test_an_interval_starts_after_its_first_period_and_repeats(store: Store, clock: ManualClock) -> None:
     await store.schedules.put(Schedule("tick", "work", every_s=60, payload={"n": 1}))
     assert await store.schedules.tick() == 0
     clock.advance(60)
@@ -27,7 +27,7 @@ async def test_an_interval_waits_before_its_first_run_and_then_repeats(store: St
     assert (job.kind, job.payload) == ("work", {"n": 1})
 
 
-async def test_d15_what_was_missed_is_caught_up_once(store: Store, clock: ManualClock) -> None:
+async def test_d15_missed_runs_become_one_run(store: Store, clock: ManualClock) -> None:
     await store.schedules.put(Schedule("tick", "work", every_s=60))
     clock.advance(60 * 60 * 24)
     assert await store.schedules.tick() == 1
@@ -51,7 +51,7 @@ async def test_s28_a_cron_expression_follows_local_time_through_daylight_saving(
     store.close()
 
 
-async def test_putting_the_same_schedule_again_does_not_move_it(store: Store, clock: ManualClock) -> None:
+async def test_an_unchanged_schedule_keeps_its_next_time(store: Store, clock: ManualClock) -> None:
     await store.schedules.put(Schedule("tick", "work", every_s=60))
     clock.advance(50)
     await store.schedules.put(Schedule("tick", "work", every_s=60, payload={"new": True}))
@@ -64,7 +64,7 @@ async def test_putting_the_same_schedule_again_does_not_move_it(store: Store, cl
     assert (schedule.every_s, last) == (10, clock.now())
 
 
-async def test_a_removed_schedule_is_silent(store: Store, clock: ManualClock) -> None:
+async def test_a_removed_schedule_enqueues_nothing(store: Store, clock: ManualClock) -> None:
     await store.schedules.put(Schedule("tick", "work", every_s=1))
     await store.schedules.remove("tick")
     clock.advance(10)
@@ -73,7 +73,7 @@ async def test_a_removed_schedule_is_silent(store: Store, clock: ManualClock) ->
 
 
 @pytest.mark.parametrize(
-    ("schedule", "told"),
+    ("schedule", "message"),
     [
         (Schedule("x", "work"), "either a cron expression or an interval"),
         (Schedule("x", "work", cron="0 3 * * *", every_s=5), "either"),
@@ -82,6 +82,6 @@ async def test_a_removed_schedule_is_silent(store: Store, clock: ManualClock) ->
         (Schedule("x", "work", cron="0 3 * * *", zone="Mars/Olympus"), "not a time zone"),
     ],
 )
-async def test_a_schedule_that_means_nothing_is_refused(store: Store, schedule: Schedule, told: str) -> None:
-    with pytest.raises(JobError, match=told):
+async def test_an_invalid_schedule_is_refused(store: Store, schedule: Schedule, message: str) -> None:
+    with pytest.raises(JobError, match=message):
         await store.schedules.put(schedule)

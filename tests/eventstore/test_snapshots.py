@@ -23,7 +23,7 @@ async def play(store: Store, chance: random.Random, steps: int, *, reach_back: b
             await store.rewind("room:a", chance.randint(0, head))
 
 
-def lose_views(path: Path) -> None:
+def forget_projections(path: Path) -> None:
     """As if the tables had been made by other code: everything but the log must be made again."""
     store = Store.open(path)
     store.transact(lambda rows: rows.run("DELETE FROM projection"))
@@ -32,7 +32,9 @@ def lose_views(path: Path) -> None:
 
 @settings(max_examples=25)
 @given(st.integers(0, 8), st.integers(0, 8), st.integers(0, 10_000), st.booleans())
-def test_s27_snapshot_and_tail_equal_the_full_fold(before: int, after: int, seed: int, reach_back: bool) -> None:
+def test_s27_a_snapshot_plus_later_events_equals_a_full_replay(
+    before: int, after: int, seed: int, reach_back: bool
+) -> None:
     with tempfile.TemporaryDirectory() as folder:
         path, snapshots = Path(folder) / "coterie.db", Path(folder) / "snapshots"
         chance = random.Random(seed)
@@ -42,7 +44,7 @@ def test_s27_snapshot_and_tail_equal_the_full_fold(before: int, after: int, seed
         asyncio.run(play(store, chance, after, reach_back=reach_back))
         live = store.hashes()
         store.close()
-        lose_views(path)
+        forget_projections(path)
         warnings: list[str] = []
         store = Store.open(path, projections=sample_projections(), seed=seed_from_snapshots(snapshots, warnings.append))
         try:
@@ -56,20 +58,20 @@ def test_s27_snapshot_and_tail_equal_the_full_fold(before: int, after: int, seed
             store.close()
 
 
-async def test_s27_a_snapshot_saves_folding(tmp_path: Path) -> None:
+async def test_s27_a_rebuild_starts_from_a_snapshot(tmp_path: Path) -> None:
     path = tmp_path / "coterie.db"
     store = Store.open(path, projections=sample_projections())
     await play(store, random.Random(1), 10, reach_back=False)
     position = write_snapshot(store.reader.connections, store.projections, tmp_path / "1.snapshot")
     store.close()
-    lose_views(path)
+    forget_projections(path)
     store = Store.open(path, projections=sample_projections(), seed=seed_from_snapshots(tmp_path, print))
     assert store.query("SELECT DISTINCT floor FROM projection WHERE name LIKE 'sample%'") == [(position,)]
     store.close()
 
 
 @pytest.mark.parametrize("harm", ["cut", "garbage", "rows", "empty", "from the future"])
-async def test_s27_a_corrupt_snapshot_is_passed_over_with_a_warning(tmp_path: Path, harm: str) -> None:
+async def test_s27_a_corrupt_snapshot_is_skipped_with_a_warning(tmp_path: Path, harm: str) -> None:
     path, snapshots = tmp_path / "coterie.db", tmp_path / "snapshots"
     store = Store.open(path, projections=sample_projections())
     await play(store, random.Random(2), 10, reach_back=False)
@@ -94,7 +96,7 @@ async def test_s27_a_corrupt_snapshot_is_passed_over_with_a_warning(tmp_path: Pa
             other = Store.open(newest)
             other.transact(lambda rows: rows.run("UPDATE contents SET position = 999999"))
             other.close()
-    lose_views(path)
+    forget_projections(path)
     warnings: list[str] = []
     store = Store.open(path, projections=sample_projections(), seed=seed_from_snapshots(snapshots, warnings.append))
     assert store.hashes() == live
@@ -103,7 +105,7 @@ async def test_s27_a_corrupt_snapshot_is_passed_over_with_a_warning(tmp_path: Pa
     store.close()
 
 
-async def test_a_snapshot_is_written_while_others_write(tmp_path: Path) -> None:
+async def test_a_snapshot_is_written_during_appends(tmp_path: Path) -> None:
     store = Store.open(tmp_path / "coterie.db", projections=sample_projections())
     stop = False
 
@@ -121,7 +123,7 @@ async def test_a_snapshot_is_written_while_others_write(tmp_path: Path) -> None:
     stop = True
     await writing
     store.close()
-    lose_views(tmp_path / "coterie.db")
+    forget_projections(tmp_path / "coterie.db")
     warnings: list[str] = []
     store = Store.open(
         tmp_path / "coterie.db",
@@ -141,7 +143,7 @@ def test_only_the_newest_are_kept(tmp_path: Path) -> None:
     assert [path.stem for path in list_snapshots(tmp_path)] == ["7", "6", "5", "4", "3"]
 
 
-def test_reading_a_database_that_is_not_there_says_so(tmp_path: Path) -> None:
+def test_reading_a_missing_database_is_refused(tmp_path: Path) -> None:
     from coterie.base.errors import StorageError
 
     with pytest.raises(StorageError, match="There is no database"):

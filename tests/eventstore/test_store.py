@@ -18,13 +18,13 @@ def said(room: str, text: str) -> NewEvent:
     return NewEvent(room, SampleTurn(turn=text, speaker="mara", text=text))
 
 
-def test_the_store_is_a_log_and_its_jobs_are_jobs(store: Store) -> None:
+def test_the_store_implements_the_protocols(store: Store) -> None:
     log: Log = store
     jobs: Jobs = store.jobs
     assert log and jobs
 
 
-async def test_what_was_acknowledged_is_there_after_reopening(tmp_path: Path) -> None:
+async def test_acknowledged_events_are_there_after_reopening(tmp_path: Path) -> None:
     path = tmp_path / "coterie.db"
     store = Store.open(path)
     (event,) = await store.append([said("room:a", "kept")], jobs=[NewJob("work", key="w")])
@@ -35,7 +35,7 @@ async def test_what_was_acknowledged_is_there_after_reopening(tmp_path: Path) ->
     store.close()
 
 
-async def test_following_one_stream_is_reading_all_and_leaving_the_others_out(store: Store) -> None:
+async def test_reading_one_stream_by_event_id_equals_filtering_all(store: Store) -> None:
     for number in range(60):
         await store.append([said(f"room:{'abc'[number * number % 3]}", str(number))])
     for after in range(62):
@@ -47,7 +47,7 @@ async def test_following_one_stream_is_reading_all_and_leaving_the_others_out(st
             assert store.reader.read(after=after, only_stream=stream, newest_first=True) == own[::-1]
 
 
-def test_blocking_callers_on_many_threads(store: Store) -> None:
+def test_blocking_appends_from_many_threads(store: Store) -> None:
     def write(writer: int) -> None:
         for number in range(20):
             store.append_blocking([said("room:a", f"{writer}:{number}")])
@@ -60,14 +60,14 @@ def test_blocking_callers_on_many_threads(store: Store) -> None:
     assert store.reader.head("room:a") == 160
 
 
-async def test_waiting_requests_share_a_commit(store: Store) -> None:
+async def test_queued_requests_share_a_commit(store: Store) -> None:
     before = store.writer_stats.commits
     await asyncio.gather(*(store.append([said("room:a", str(n))]) for n in range(200)))
     assert store.writer_stats.requests >= 200
     assert store.writer_stats.commits - before < 100
 
 
-async def test_the_bus_tells_what_was_committed_and_nothing_else(store: Store) -> None:
+async def test_the_bus_publishes_only_committed_events(store: Store) -> None:
     async with store.bus.subscribe("event.room.a.>") as news:
         with pytest.raises(StorageError):
             await store.append([said("room:a", "refused"), NewEvent("room:a", _unstorable())])
@@ -81,7 +81,7 @@ def _unstorable() -> SampleTurn:
     return SampleTurn.model_construct(turn=None, speaker="x", text="y")  # type: ignore[arg-type]
 
 
-async def test_a_write_that_is_no_event_is_durable_and_can_fail_cleanly(store: Store) -> None:
+async def test_a_transaction_without_events_is_durable_and_can_fail(store: Store) -> None:
     await asyncio.to_thread(store.transact, lambda rows: rows.run("CREATE TABLE cache(k TEXT PRIMARY KEY)"))
     await asyncio.to_thread(store.transact, lambda rows: rows.run("INSERT INTO cache VALUES ('x')"))
     with pytest.raises(StorageError, match="Constraint"):
@@ -97,7 +97,7 @@ async def test_one_process_owns_the_file(tmp_path: Path) -> None:
     Store.open(tmp_path / "coterie.db").close()
 
 
-async def test_a_closed_store_says_so_and_closing_twice_is_fine(tmp_path: Path) -> None:
+async def test_a_closed_store_refuses_writes_and_can_be_closed_twice(tmp_path: Path) -> None:
     store = Store.open(tmp_path / "coterie.db")
     store.close()
     store.close()
@@ -105,7 +105,7 @@ async def test_a_closed_store_says_so_and_closing_twice_is_fine(tmp_path: Path) 
         await store.append([said("room:a", "too late")])
 
 
-async def test_closing_finishes_what_was_asked_for(tmp_path: Path) -> None:
+async def test_closing_finishes_queued_writes(tmp_path: Path) -> None:
     store = Store.open(tmp_path / "coterie.db")
     writes = [asyncio.ensure_future(store.append([said("room:a", str(n))])) for n in range(50)]
     await asyncio.sleep(0)
@@ -116,7 +116,7 @@ async def test_closing_finishes_what_was_asked_for(tmp_path: Path) -> None:
     store.close()
 
 
-async def test_a_cancelled_caller_loses_the_answer_and_not_the_event(store: Store) -> None:
+async def test_an_append_of_a_cancelled_caller_is_stored(store: Store) -> None:
     task = asyncio.ensure_future(store.append([said("room:a", "one")]))
     await asyncio.sleep(0)
     task.cancel()
@@ -133,7 +133,7 @@ async def test_times_come_from_the_clock(store: Store, clock: ManualClock) -> No
     assert first.ts == ManualClock().now()
 
 
-async def test_a_listener_that_fails_costs_no_writer_anything(tmp_path: Path) -> None:
+async def test_a_failing_bus_does_not_affect_writers(tmp_path: Path) -> None:
     class Broken(LocalBus):
         def publish(self, messages: Iterable[BusMessage]) -> None:
             raise RuntimeError("no")

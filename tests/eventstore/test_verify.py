@@ -21,7 +21,7 @@ async def played(tmp_path: Path) -> Store:
     return store
 
 
-async def test_a_sound_database_is_clean(played: Store) -> None:
+async def test_an_intact_database_is_clean(played: Store) -> None:
     findings = verify(played.reader, played.projections)
     assert findings.clean, findings.problems
     assert findings.events == 92
@@ -35,12 +35,15 @@ async def test_a_sound_database_is_clean(played: Store) -> None:
         ("UPDATE sample_edge SET affinity = 99 - affinity", "sample_edges differs from a replay of the log"),
         ("DELETE FROM sample_memory WHERE memory IN (SELECT memory FROM sample_memory LIMIT 1)", "sample_memories"),
         ("DELETE FROM event WHERE stream = 'room:a' AND seq = 5", "room:a jumps from 4 to 6"),
-        ("""UPDATE active_ranges SET ranges = '[[1, 41]]' WHERE stream = 'room:a'""", "The active events of room:a after 61"),
+        (
+            """UPDATE active_ranges SET ranges = '[[1, 41]]' WHERE stream = 'room:a'""",
+            "The active events of room:a after 61",
+        ),
         ("UPDATE event SET kind = 'from_the_future' WHERE id = 3", "from_the_future"),
         ("DELETE FROM projection WHERE name = 'sample_turns'", "sample_turns was not built"),
     ],
 )
-async def test_harm_is_found_and_named(played: Store, harm: str, problem: str) -> None:
+async def test_damage_is_found_and_described(played: Store, harm: str, problem: str) -> None:
     played.transact(lambda rows: rows.run(harm))
     findings = verify(played.reader, played.projections)
     assert not findings.clean
@@ -48,7 +51,7 @@ async def test_harm_is_found_and_named(played: Store, harm: str, problem: str) -
     played.close()
 
 
-async def test_a_rebuild_mends_the_views(played: Store) -> None:
+async def test_a_rebuild_repairs_projections(played: Store) -> None:
     played.transact(lambda rows: rows.run("UPDATE sample_edge SET affinity = 0"))
     played.rebuild()
     assert verify(played.reader, played.projections).clean

@@ -36,7 +36,7 @@ async def until(condition: Callable[[], Awaitable[bool]]) -> None:
             await asyncio.sleep(0.005)
 
 
-async def test_jobs_are_done_as_they_come_and_the_rest_is_finished_on_stop(store: Store, clock: ManualClock) -> None:
+async def test_jobs_run_when_enqueued_and_running_ones_finish_on_stop(store: Store, clock: ManualClock) -> None:
     begun = asyncio.Event()
 
     async def do(job: Job) -> JobResult:
@@ -60,7 +60,7 @@ async def _is(store: Store, state: str, count: int) -> bool:
     return len([job for job in await store.jobs.find() if job.state == state]) == count
 
 
-async def test_a_worker_hears_at_once_of_every_way_in_which_work_comes(store: Store, clock: ManualClock) -> None:
+async def test_every_way_of_adding_a_job_wakes_the_worker(store: Store, clock: ManualClock) -> None:
     fails = {"dies"}
     wanted = asyncio.Event()
 
@@ -97,7 +97,7 @@ async def test_a_worker_hears_at_once_of_every_way_in_which_work_comes(store: St
     await running
 
 
-async def test_what_brings_it_nothing_to_do_does_not_wake_a_worker(
+async def test_jobs_of_other_kinds_do_not_wake_the_worker(
     store: Store, clock: ManualClock, monkeypatch: MonkeyPatch
 ) -> None:
     looked = 0
@@ -130,7 +130,7 @@ async def _state(store: Store, key: str, state: str) -> bool:
     return [job.state for job in await store.jobs.find() if job.key == key] == [state]
 
 
-async def test_a_failing_job_is_tried_again_and_its_secret_stays_one(store: Store, clock: ManualClock) -> None:
+async def test_a_failing_job_is_retried_and_its_error_is_redacted(store: Store, clock: ManualClock) -> None:
     redact.register("hunter2-hunter2")
     attempts: list[int] = []
 
@@ -152,7 +152,7 @@ async def test_a_failing_job_is_tried_again_and_its_secret_stays_one(store: Stor
     assert dead.error is not None and "[secret]" in dead.error and "hunter2" not in dead.error
 
 
-async def test_a_hopeless_job_is_not_tried_again(store: Store, clock: ManualClock) -> None:
+async def test_a_permanent_error_is_not_retried(store: Store, clock: ManualClock) -> None:
     async def do(job: Job) -> None:
         raise PermanentJobError("The key was refused.", "Check it in Settings.")
 
@@ -162,7 +162,7 @@ async def test_a_hopeless_job_is_not_tried_again(store: Store, clock: ManualCloc
     assert dead.error == "The key was refused. Check it in Settings."
 
 
-async def test_a_long_job_keeps_its_lease(store: Store) -> None:
+async def test_the_lease_of_a_long_job_is_extended(store: Store) -> None:
     clock = SystemClock()
     store.jobs._table._clock = clock
 
@@ -179,7 +179,7 @@ async def test_a_long_job_keeps_its_lease(store: Store) -> None:
     assert words(await store.read("effects")) == ["w:1"]
 
 
-async def test_the_result_of_a_turn_taken_back_meanwhile_is_dropped(store: Store, clock: ManualClock) -> None:
+async def test_the_result_of_a_rewound_turn_is_dropped(store: Store, clock: ManualClock) -> None:
     async def do(job: Job) -> JobResult:
         await store.rewind("room:a", 0)
         return JobResult([said("effects", "too late")])

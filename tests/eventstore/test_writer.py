@@ -1,4 +1,4 @@
-"""Who commits: the loop that asked while commits are quick, a thread of the writer's own otherwise (ADR 0010)."""
+"""Which thread commits: the calling event loop while commits are fast, else the writer's thread (ADR 0010)."""
 
 from __future__ import annotations
 
@@ -51,20 +51,20 @@ def notebook(tmp_path: Path) -> Iterator[Notebook]:
     notebook.connection.close()
 
 
-async def test_a_brief_request_is_committed_by_the_loop_that_asked(notebook: Notebook) -> None:
+async def test_a_small_request_is_committed_on_the_calling_loop(notebook: Notebook) -> None:
     here = threading.current_thread().name
     assert await notebook.writer.run(notebook.note("brief"), small=True) == here
     assert await notebook.writer.run(notebook.note("long")) == WRITER_THREAD
 
 
-async def test_requests_of_one_turn_of_the_loop_share_a_commit(notebook: Notebook) -> None:
+async def test_requests_of_one_loop_iteration_share_a_commit(notebook: Notebook) -> None:
     answers = [notebook.writer.run(notebook.note(str(n)), small=True) for n in range(16)]
     await asyncio.gather(*answers)
     assert notebook.writer.stats.commits == 1
     assert notebook.texts() == [str(n) for n in range(16)]
 
 
-async def test_slow_commits_are_the_threads_until_they_are_quick_again(
+async def test_slow_commits_move_to_the_thread_until_they_are_fast_again(
     notebook: Notebook, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     took = 0.05
@@ -79,7 +79,7 @@ async def test_slow_commits_are_the_threads_until_they_are_quick_again(
     assert threads[-1] == here
 
 
-async def test_a_loop_never_overtakes_what_waits(notebook: Notebook) -> None:
+async def test_a_loop_never_overtakes_the_queue(notebook: Notebook) -> None:
     at_work, go_on = threading.Event(), threading.Event()
 
     def long_work() -> None:
@@ -99,7 +99,7 @@ async def test_a_loop_never_overtakes_what_waits(notebook: Notebook) -> None:
     assert await second == WRITER_THREAD
 
 
-async def test_a_failure_in_the_loop_costs_the_others_nothing(notebook: Notebook) -> None:
+async def test_a_failure_on_the_loop_does_not_affect_other_requests(notebook: Notebook) -> None:
     def fail() -> None:
         notebook.note("half")()
         raise ValueError("on purpose")
@@ -110,7 +110,7 @@ async def test_a_failure_in_the_loop_costs_the_others_nothing(notebook: Notebook
     assert notebook.texts() == ["a", "b"]
 
 
-async def test_what_was_gathered_is_written_when_the_writer_closes(notebook: Notebook) -> None:
+async def test_collected_requests_are_written_on_close(notebook: Notebook) -> None:
     answer = notebook.writer.run(notebook.note("last"), small=True)
     notebook.writer.close()
     assert await answer == WRITER_THREAD
@@ -119,14 +119,14 @@ async def test_what_was_gathered_is_written_when_the_writer_closes(notebook: Not
         await notebook.writer.run(notebook.note("too late"), small=True)
 
 
-async def test_a_request_whose_caller_left_is_still_written(notebook: Notebook) -> None:
+async def test_a_request_of_a_closed_loop_is_still_written(notebook: Notebook) -> None:
     answer = notebook.writer.run(notebook.note("kept"), small=True)
     answer.cancel()
     await notebook.writer.run(notebook.note("after"), small=True)
     assert notebook.texts() == ["kept", "after"]
 
 
-def test_who_blocks_commits_itself_unless_somebody_waits(notebook: Notebook) -> None:
+def test_a_blocking_caller_commits_itself_if_the_queue_is_empty(notebook: Notebook) -> None:
     assert notebook.writer.run_blocking(notebook.note("mine")) == threading.current_thread().name
     go_on = threading.Event()
     at_work = threading.Event()

@@ -1,4 +1,4 @@
-"""S28: nightly at 03:00 local, fourteen kept, taken while life goes on."""
+"""S28: nightly backups at 03:00 local time, fourteen kept, taken while the server runs."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def backups(home: Paths, clock: ManualClock) -> BackupTaker:
         ("UTC", datetime(2026, 1, 1, 3, tzinfo=UTC)),
     ],
 )
-def test_s28_nightly_is_three_in_the_morning_here(
+def test_s28_the_nightly_backup_is_at_three_local_time(
     backups: BackupTaker, monkeypatch: pytest.MonkeyPatch, zone: str, expected: datetime
 ) -> None:
     monkeypatch.setattr(module, "get_localzone_name", lambda: zone)
@@ -45,7 +45,7 @@ def test_s28_a_machine_without_a_named_zone_uses_utc(backups: BackupTaker, monke
     assert backups.schedule.zone == "UTC"
 
 
-async def test_s28_a_night_passes_and_the_log_says_so(
+async def test_s28_a_nightly_backup_is_recorded_in_the_log(
     backups: BackupTaker, store: Store, live: Live, clock: ManualClock, home: Paths, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(module, "get_localzone_name", lambda: "UTC")
@@ -74,7 +74,7 @@ def test_s28_the_fourteen_newest_are_kept(backups: BackupTaker, live: Live, cloc
     assert list_backups(home.backups) == taken[:1:-1]
 
 
-def test_s28_writes_go_on_while_it_is_taken(
+def test_s28_writes_continue_during_a_backup(
     backups: BackupTaker, store: Store, live: Live, home: Paths, clock: ManualClock
 ) -> None:
     live(500)
@@ -105,12 +105,12 @@ def test_s28_writes_go_on_while_it_is_taken(
     assert 500 < counts[0] <= store.reader.last_id()
 
 
-def test_a_backup_is_for_the_owner_only(backups: BackupTaker, live: Live) -> None:
+def test_a_backup_is_readable_by_the_owner_only(backups: BackupTaker, live: Live) -> None:
     live(1)
     assert backups.take().stat().st_mode & 0o077 == 0
 
 
-def test_copies_are_backups_and_what_was_put_aside(backups: BackupTaker, live: Live, home: Paths) -> None:
+def test_database_copies_are_backups_and_replaced_databases(backups: BackupTaker, live: Live, home: Paths) -> None:
     live(1)
     aside = home.database.with_name("coterie.db.before-restore-20260101T000000000000")
     unfinished = home.backups / "coterie-x.db.partial"

@@ -1,4 +1,4 @@
-"""Each check says how things are; where they are not well, what to do."""
+"""The checks of the doctor: each reports a state and, for a problem, what to do."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def bad(home: Paths) -> list[CheckResult]:
     return found
 
 
-def test_a_new_place_is_not_a_sick_one(tmp_path: Path) -> None:
+def test_a_missing_data_folder_is_only_noted(tmp_path: Path) -> None:
     found = examine(Paths.locate({"COTERIE_HOME": str(tmp_path / "none")}))
     assert {about: finding.state for about, finding in found.items()} == {
         "Python": "ok",
@@ -42,7 +42,7 @@ def test_a_new_place_is_not_a_sick_one(tmp_path: Path) -> None:
     assert not (tmp_path / "none").exists()
 
 
-def test_a_healthy_house(store: Store, live: Live, home: Paths) -> None:
+def test_a_healthy_installation(store: Store, live: Live, home: Paths) -> None:
     home.root.chmod(0o700)
     live(5)
     store.close()
@@ -56,7 +56,7 @@ def test_a_healthy_house(store: Store, live: Live, home: Paths) -> None:
     assert found["Backups"].what.startswith("1, the newest of ")
 
 
-def test_a_running_server_is_seen_and_not_disturbed(store: Store, live: Live, home: Paths) -> None:
+def test_a_running_server_is_reported_and_not_disturbed(store: Store, live: Live, home: Paths) -> None:
     found = examine(home)
     assert found["Server"].state == "ok"
     assert str(os.getpid()) in found["Server"].what
@@ -76,7 +76,7 @@ def test_a_damaged_file_is_bad(store: Store, live: Live, home: Paths) -> None:
     assert "coterie restore" in found.fix
 
 
-def test_a_file_cut_short_is_bad(store: Store, live: Live, home: Paths) -> None:
+def test_a_truncated_file_is_bad(store: Store, live: Live, home: Paths) -> None:
     live(300)
     store.close()
     os.truncate(home.database, home.database.stat().st_size // 2)
@@ -84,13 +84,13 @@ def test_a_file_cut_short_is_bad(store: Store, live: Live, home: Paths) -> None:
     assert "cut short" in found.what
 
 
-def test_something_else_in_the_place_of_the_database_is_bad(home: Paths) -> None:
+def test_a_file_that_is_not_a_database_is_bad(home: Paths) -> None:
     home.database.write_text("this is a shopping list")
     (found,) = bad(home)
     assert "not a Coterie database" in found.what
 
 
-def test_an_empty_file_is_told(home: Paths) -> None:
+def test_an_empty_file_is_reported(home: Paths) -> None:
     home.database.write_bytes(b"")
     (found,) = bad(home)
     assert found.about == "Database"
@@ -107,7 +107,7 @@ def test_a_newer_schema_and_unknown_events_are_bad(store: Store, home: Paths) ->
     assert "telepathy (version 1)" in found[2].what
 
 
-async def test_a_job_that_was_given_up_is_bad(store: Store, home: Paths) -> None:
+async def test_a_dead_job_is_bad(store: Store, home: Paths) -> None:
     await store.jobs.enqueue([NewJob("embed", "embed:1")])
     (job,) = await store.jobs.lease(["embed"], holder="me")
     await store.jobs.fail(job, "the model is gone", fatal=True)
@@ -122,7 +122,7 @@ class Usage(NamedTuple):
     free: int
 
 
-def test_little_space_is_bad(home: Paths, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_low_disk_space_is_bad(home: Paths, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("shutil.disk_usage", lambda _: Usage(1 << 40, 1 << 40, 5 << 20))
     (found,) = bad(home)
     assert found == CheckResult("Disk", "bad", "only 5 MB are free", "Free some space, or move COTERIE_HOME.")
@@ -144,20 +144,20 @@ def test_an_old_backup_is_noted(store: Store, home: Paths) -> None:
     assert (found.state, found.what) == ("note", "the newest is 5 days old")
 
 
-def test_a_folder_others_can_look_into_is_noted(home: Paths) -> None:
+def test_a_folder_readable_by_others_is_noted(home: Paths) -> None:
     home.root.chmod(0o755)
     assert examine(home)["Privacy"].fix == f"chmod 700 {home.root}"
     home.root.chmod(0o700)
     assert "Privacy" not in examine(home)
 
 
-def test_views_of_another_version_are_noted(store: Store, home: Paths) -> None:
+def test_projections_of_another_version_are_noted(store: Store, home: Paths) -> None:
     store.transact(lambda rows: rows.run("UPDATE projection SET fingerprint = 'old' WHERE name = 'sample_edges'"))
     found = examine(home)["Projections"]
     assert (found.state, found.what) == ("note", "sample_edges will be rebuilt at the next start")
 
 
-def test_a_check_that_fails_is_a_finding_and_the_rest_goes_on(home: Paths) -> None:
+def test_a_failing_check_becomes_a_result(home: Paths) -> None:
     def _matrix() -> Iterator[CheckResult]:
         raise MissingExtra("matrix", "Matrix")
 

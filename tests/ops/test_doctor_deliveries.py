@@ -1,4 +1,4 @@
-"""What the doctor says about messages in doubt. D21"""
+"""The doctor's check of failed and uncertain deliveries. D21"""
 
 from __future__ import annotations
 
@@ -16,24 +16,24 @@ from tests.contracts.surface_app import SurfaceApp
 ROOM = RoomRef(surface="matrix", id="!kitchen")
 
 
-def told(home: Paths) -> list[tuple[str, str]]:
+def delivery_results(home: Paths) -> list[tuple[str, str]]:
     return [(one.state, one.what) for one in build_doctor(home).run() if one.about == "Delivery"]
 
 
-async def test_d21_a_delivery_in_doubt_is_shown_as_such(tmp_path: Path) -> None:
+async def test_d21_uncertain_deliveries_are_reported(tmp_path: Path) -> None:
     home = Paths.locate({"COTERIE_HOME": str(tmp_path)})
-    assert await asyncio.to_thread(told, home) == []
-    house = SurfaceApp(home.database)
-    assert await asyncio.to_thread(told, home) == [("ok", "no failed or uncertain messages")]
+    assert await asyncio.to_thread(delivery_results, home) == []
+    app = SurfaceApp(home.database)
+    assert await asyncio.to_thread(delivery_results, home) == [("ok", "no failed or uncertain messages")]
     drafts = [queued_event(token, OutgoingNotification(room=ROOM, text="x")) for token in ("a", "b", "c")]
     ends = (
         DeliveryFailed(token="a", error="They said no."),
         MessageDelivered(token="b", message="$1", perhaps_twice=True),
         MessageDelivered(token="c", message="$2"),
     )
-    await house.store.append([*drafts, *(NewEvent(room_stream(ROOM), end) for end in ends)])
-    assert await asyncio.to_thread(told, home) == [
+    await app.store.append([*drafts, *(NewEvent(room_stream(ROOM), end) for end in ends)])
+    assert await asyncio.to_thread(delivery_results, home) == [
         ("bad", "a message to matrix !kitchen failed: They said no."),
         ("note", "messages possibly shown twice after a crash or a lost connection: 1"),
     ]
-    await house.close()
+    await app.close()

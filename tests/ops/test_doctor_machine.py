@@ -1,4 +1,4 @@
-"""What can be wrong around the house, each broken on purpose and named with what to do."""
+"""The doctor's checks of the machine: port, clock, programs, packages, providers."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from coterie.ops.doctor import Check, CheckResult, Doctor, RequiredPackage
 from tests.ops.conftest import Live
 
 
-def told(check: Check) -> list[CheckResult]:
+def results(check: Check) -> list[CheckResult]:
     found = list(check())
     assert all(finding.fix for finding in found if finding.state != "ok")
     return found
@@ -31,57 +31,59 @@ def test_a_port_that_is_taken(tmp_path: Path) -> None:
     home = Paths.locate({"COTERIE_HOME": str(tmp_path)})
     with socket.create_server(("127.0.0.1", 0)) as other:
         number = other.getsockname()[1]
-        (found,) = told(doctor.port_check(home, "127.0.0.1", number))
+        (found,) = results(doctor.port_check(home, "127.0.0.1", number))
         assert (found.state, found.what) == ("bad", f"another program listens on 127.0.0.1:{number}")
         assert f"--port {number + 1}" in found.fix
-    (found,) = told(doctor.port_check(home, "127.0.0.1", number))
+    (found,) = results(doctor.port_check(home, "127.0.0.1", number))
     assert found.state == "ok"
-    (found,) = told(doctor.port_check(home, "203.0.113.7", number))
+    (found,) = results(doctor.port_check(home, "203.0.113.7", number))
     assert "[server] host" in found.fix
-    assert told(doctor.port_check(home, "127.0.0.1", 0)) == []
+    assert results(doctor.port_check(home, "127.0.0.1", 0)) == []
 
 
-def test_the_port_of_the_running_server_is_its_own(store: Store, home: Paths) -> None:
+def test_the_port_of_the_running_server_is_not_checked(store: Store, home: Paths) -> None:
     with socket.create_server(("127.0.0.1", 0)) as own:
-        assert told(doctor.port_check(home, "127.0.0.1", own.getsockname()[1])) == []
+        assert results(doctor.port_check(home, "127.0.0.1", own.getsockname()[1])) == []
 
 
 @pytest.mark.parametrize(("behind", "said"), [(30, "30 minutes"), (300, "5 hours"), (60 * 24 * 9, "9 days")])
 def test_a_clock_that_is_behind(store: Store, live: Live, home: Paths, behind: int, said: str) -> None:
     (last,) = live(1)
     store.close()
-    (found,) = told(doctor.clock_check(home, ManualClock(last.ts - timedelta(minutes=behind))))
+    (found,) = results(doctor.clock_check(home, ManualClock(last.ts - timedelta(minutes=behind))))
     assert found.state == "bad"
     assert found.what == f"it is {said} behind the newest event"
     assert "timedatectl" in found.fix
-    (found,) = told(doctor.clock_check(home, ManualClock(last.ts)))
+    (found,) = results(doctor.clock_check(home, ManualClock(last.ts)))
     assert found.state == "ok"
 
 
 def test_no_compiler_and_no_browser(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("CHROMIUM", raising=False)
-    found = told(doctor.tools_check(lambda _: None))
+    found = results(doctor.tools_check(lambda _: None))
     assert [(finding.about, finding.state) for finding in found] == [("Compiler", "note"), ("Browser", "note")]
     assert "build-essential" in found[0].fix
     assert "apt install chromium" in found[1].fix
-    assert told(doctor.tools_check(lambda name: f"/usr/bin/{name}")) == []
+    assert results(doctor.tools_check(lambda name: f"/usr/bin/{name}")) == []
 
 
-def test_a_part_that_settings_ask_for_and_that_is_not_there() -> None:
+def test_a_required_package_that_is_not_installed() -> None:
     assert importlib.util.find_spec("no_such_part_of_it") is None
-    needs = [
+    packages = [
         RequiredPackage("no_such_part_of_it", "matrix", "Encryption on Matrix"),
         RequiredPackage("json", "", "everything"),
     ]
-    (found,) = told(doctor.packages_check(needs))
+    (found,) = results(doctor.packages_check(packages))
     assert found.what == "Encryption on Matrix needs no_such_part_of_it, which is not installed"
     assert "coterie[matrix]" in found.fix
-    (found,) = told(doctor.packages_check(needs[1:]))
+    (found,) = results(doctor.packages_check(packages[1:]))
     assert found.state == "ok"
 
 
-def test_a_provider_is_told_as_it_stands() -> None:
-    (found,) = told(doctor.providers_check(lambda: [ProviderHealth("cloud", "bad", "the key was refused", "Set it.")]))
+def test_the_health_of_providers_is_reported() -> None:
+    (found,) = results(
+        doctor.providers_check(lambda: [ProviderHealth("cloud", "bad", "the key was refused", "Set it.")])
+    )
     assert found == CheckResult("Models of cloud", "bad", "the key was refused", "Set it.")
 
 
@@ -95,7 +97,7 @@ sys.stdin.read()
 """
 
 
-def test_a_database_that_another_program_holds(store: Store, live: Live, home: Paths) -> None:
+def test_a_database_locked_by_another_program(store: Store, live: Live, home: Paths) -> None:
     live(1)
     store.close()
     command = [sys.executable, "-c", _HOLD, str(home.database)]

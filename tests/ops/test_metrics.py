@@ -15,7 +15,7 @@ def figures(metrics: Metrics) -> dict[str, float]:
     }
 
 
-def test_figures_are_read_when_asked_for(store: Store, live: Live) -> None:
+def test_metrics_are_read_on_request(store: Store, live: Live) -> None:
     metrics = Metrics(store)
     before = figures(metrics)
     assert before["coterie_events_total"] == 0
@@ -31,7 +31,7 @@ def test_figures_are_read_when_asked_for(store: Store, live: Live) -> None:
     assert after["coterie_database_bytes"] == store.path.stat().st_size
 
 
-async def test_a_purge_lowers_what_is_kept_and_not_what_was_recorded(store: Store, live: Live) -> None:
+async def test_a_purge_lowers_events_kept_but_not_the_total(store: Store, live: Live) -> None:
     live(7)
     stream = store.reader.read(limit=1)[0].stream
     await store.purge(stream, first=1, last=2)
@@ -40,10 +40,10 @@ async def test_a_purge_lowers_what_is_kept_and_not_what_was_recorded(store: Stor
     assert after["coterie_events_kept"] == store.query("SELECT count(*) FROM event")[0][0] < 8
 
 
-def test_every_figure_says_what_it_is(store: Store) -> None:
+def test_every_metric_has_a_description(store: Store) -> None:
     for family in text_string_to_metric_families(Metrics(store).text().decode()):
         assert family.documentation
 
 
-def test_two_houses_in_one_process_do_not_collide(store: Store) -> None:
+def test_two_instances_in_one_process_are_independent(store: Store) -> None:
     assert figures(Metrics(store)).keys() == figures(Metrics(store)).keys()

@@ -26,7 +26,7 @@ def by_key(settings: list[Setting]) -> dict[str, Setting]:
     return {setting.key: setting for setting in settings}
 
 
-def test_every_setting_is_shown_with_meaning_value_and_origin(home: Paths) -> None:
+def test_every_setting_is_listed_with_description_value_and_origin(home: Paths) -> None:
     write_example_config(home)
     home.config.write_text("[story]\nretrieval_k = 7\n")
     shown = by_key(configuration(home, {"COTERIE_SERVER__PORT": "9000"}).settings())
@@ -37,37 +37,37 @@ def test_every_setting_is_shown_with_meaning_value_and_origin(home: Paths) -> No
     assert shown["story.ooc_marker"].origin == "default"
 
 
-def test_a_change_keeps_comments_and_counts_from_the_next_start(home: Paths) -> None:
+def test_a_change_keeps_comments_and_applies_at_the_next_start(home: Paths) -> None:
     write_example_config(home)
     home.config.write_text("# mine\n[story]\nretrieval_k = 7 # enough\n")
-    book = configuration(home)
-    shown = by_key(book.change({"story.retrieval_k": 2, "models.roles.narrative": "ollama/mistral"}))
+    editor = configuration(home)
+    shown = by_key(editor.change({"story.retrieval_k": 2, "models.roles.narrative": "ollama/mistral"}))
     assert (shown["story.retrieval_k"].value, shown["story.retrieval_k"].pending) == (2, True)
     assert shown["models.roles"].value == {"narrative": ["ollama/mistral"]}
     assert "# mine" in home.config.read_text()
     assert load_settings(home, {}).settings.story.retrieval_k == 2
-    back = by_key(book.change({"story.retrieval_k": None}))["story.retrieval_k"]
+    back = by_key(editor.change({"story.retrieval_k": None}))["story.retrieval_k"]
     assert (back.value, back.origin) == (4, "default")
 
 
-def test_what_is_read_anew_counts_at_once(home: Paths) -> None:
+def test_live_settings_apply_at_once(home: Paths) -> None:
     write_example_config(home)
     running = load_settings(home, {}).settings.model_copy(deep=True)
     story, caps = running.story, running.models.caps
-    book = SettingsEditor(
+    editor = SettingsEditor(
         running, home.config, lambda: load_settings(home, {}), lambda: write_example_config(home), LIVE_SETTINGS
     )
     told = {"story.retrieval_k": 2, "models.caps.usd_per_day": 1.5, "models.roles.narrative": "ollama/mistral"}
-    shown = by_key(book.change({**told, "server.port": 8123}))
+    shown = by_key(editor.change({**told, "server.port": 8123}))
     assert (story.retrieval_k, caps.usd_per_day) == (2, 1.5)
     assert running.models.roles["narrative"] == ("ollama/mistral",)  # type: ignore[index]
     assert [shown[key].pending for key in ("story.retrieval_k", "models.roles", "server.port")] == [False, False, True]
     assert [shown[key].live for key in ("story.retrieval_k", "models.roles", "server.port")] == [True, True, False]
     assert running.server.port == 8000
     assert load_settings(home, {}).settings.story is not story
-    book.change({"models.providers.mine.base_url": "http://127.0.0.1:9/v1"})
+    editor.change({"models.providers.mine.base_url": "http://127.0.0.1:9/v1"})
     assert running.models.providers["mine"].base_url == "http://127.0.0.1:9/v1"
-    book.change({"models.providers.mine": None})
+    editor.change({"models.providers.mine": None})
     assert running.models.providers == {}
 
 
@@ -86,12 +86,12 @@ def test_what_is_read_anew_counts_at_once(home: Paths) -> None:
         {"server.port": 1234},
     ],
 )
-def test_what_does_not_fit_changes_nothing(home: Paths, changes: dict[str, Any]) -> None:
+def test_an_invalid_change_changes_nothing(home: Paths, changes: dict[str, Any]) -> None:
     write_example_config(home)
     before = home.config.read_text()
-    book = configuration(home, {"COTERIE_SERVER__PORT": "9000"})
+    editor = configuration(home, {"COTERIE_SERVER__PORT": "9000"})
     with pytest.raises(BadSetting) as refused:
-        book.change(changes)
+        editor.change(changes)
     assert refused.value.fix
     assert "sk-live" not in str(refused.value)
     assert home.config.read_text() == before
@@ -108,10 +108,10 @@ def test_s29_a_key_is_never_shown(home: Paths) -> None:
     assert "very-secret" not in repr(told)
 
 
-def test_a_file_that_was_spoilt_meanwhile_still_shows_what_runs(home: Paths) -> None:
+def test_an_invalid_file_shows_the_running_settings(home: Paths) -> None:
     write_example_config(home)
-    book = configuration(home)
+    editor = configuration(home)
     home.config.write_text("[story\n")
-    assert by_key(book.settings())["story.retrieval_k"].value == 4
+    assert by_key(editor.settings())["story.retrieval_k"].value == 4
     with pytest.raises(BadSetting):
-        book.change({"story.retrieval_k": 2})
+        editor.change({"story.retrieval_k": 2})

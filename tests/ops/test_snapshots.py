@@ -1,4 +1,4 @@
-"""S27: snapshots every 100 events or 30 minutes, five kept, and no harm when one fails."""
+"""S27: snapshots every 100 events or 30 minutes, five kept; a failure is harmless."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def snapshots(store: Store, home: Paths, clock: ManualClock) -> SnapshotTaker:
     return SnapshotTaker(store, home, StorageSettings(), clock)
 
 
-def test_s27_nothing_is_due_while_nothing_happens(snapshots: SnapshotTaker, clock: ManualClock) -> None:
+def test_s27_no_snapshot_is_due_without_new_events(snapshots: SnapshotTaker, clock: ManualClock) -> None:
     clock.advance(100_000)
     assert not snapshots.is_due()
 
@@ -36,9 +36,7 @@ def test_s27_due_after_100_events(snapshots: SnapshotTaker, live: Live) -> None:
     assert snapshots.is_due()
 
 
-def test_s27_due_after_30_minutes_in_which_something_happened(
-    snapshots: SnapshotTaker, live: Live, clock: ManualClock
-) -> None:
+def test_s27_due_after_30_minutes_with_new_events(snapshots: SnapshotTaker, live: Live, clock: ManualClock) -> None:
     live(1)
     clock.advance(30 * 60 - 1)
     assert not snapshots.is_due()
@@ -46,7 +44,7 @@ def test_s27_due_after_30_minutes_in_which_something_happened(
     assert snapshots.is_due()
 
 
-async def test_s27_a_snapshot_starts_the_count_anew(snapshots: SnapshotTaker, live: Live, clock: ManualClock) -> None:
+async def test_s27_a_snapshot_restarts_the_count(snapshots: SnapshotTaker, live: Live, clock: ManualClock) -> None:
     live(100)
     assert await snapshots.take() is not None
     assert not snapshots.is_due()
@@ -70,27 +68,27 @@ async def test_s27_the_five_newest_are_kept(
     assert list_snapshots(home.periodic_snapshots) == taken[:1:-1]
 
 
-async def test_s27_a_snapshot_holds_what_the_views_hold(
+async def test_s27_a_snapshot_holds_the_contents_of_the_projections(
     snapshots: SnapshotTaker, live: Live, store: Store, home: Paths
 ) -> None:
     live(120)
     assert await snapshots.take() is not None
     live(30)
-    told: list[str] = []
+    warnings: list[str] = []
     expected = store.hashes()
     store.transact(lambda rows: rows.run("DELETE FROM projection"))
     store.close()
     again = Store.open(
-        store.path, projections=sample_projections(), seed=seed_from_snapshots(home.periodic_snapshots, told.append)
+        store.path, projections=sample_projections(), seed=seed_from_snapshots(home.periodic_snapshots, warnings.append)
     )
     try:
         assert again.hashes() == expected
-        assert told == []
+        assert warnings == []
     finally:
         again.close()
 
 
-async def test_after_a_slow_one_it_rests(
+async def test_a_slow_snapshot_is_followed_by_a_pause(
     snapshots: SnapshotTaker, live: Live, clock: ManualClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def slow(*_: object) -> int:
@@ -108,7 +106,7 @@ async def test_after_a_slow_one_it_rests(
 
 
 @pytest.mark.parametrize("error", [StorageError("No room.", "Make some."), OSError(28, "No space left on device")])
-async def test_a_failure_is_told_and_harmless(
+async def test_a_failed_snapshot_is_logged(
     snapshots: SnapshotTaker,
     live: Live,
     home: Paths,
@@ -130,7 +128,7 @@ async def test_a_failure_is_told_and_harmless(
     assert store.reader.last_id() == 200
 
 
-async def test_a_failed_write_leaves_no_half_file(store: Store, home: Paths, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_failed_snapshot_leaves_no_file(store: Store, home: Paths, monkeypatch: pytest.MonkeyPatch) -> None:
     def fail(*_: object) -> None:
         raise OSError(28, "No space left on device")
 
@@ -140,7 +138,7 @@ async def test_a_failed_write_leaves_no_half_file(store: Store, home: Paths, mon
     assert list(home.periodic_snapshots.iterdir()) == []
 
 
-async def test_the_watch_goes_on_after_trouble_and_stops_when_told(
+async def test_the_loop_continues_after_an_error_and_stops_on_request(
     snapshots: SnapshotTaker, live: Live, home: Paths, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(module, "_CHECK_INTERVAL_S", 0.001)
@@ -167,7 +165,7 @@ async def test_the_watch_goes_on_after_trouble_and_stops_when_told(
     assert logs[0]["event"] == "snapshot postponed"
 
 
-async def test_s23_what_was_before_a_rewind_is_kept_apart(
+async def test_s23_snapshots_before_a_rewind_are_kept_separately(
     snapshots: SnapshotTaker, live: Live, home: Paths, clock: ManualClock
 ) -> None:
     live(10)
@@ -186,7 +184,7 @@ def test_names_sort_by_time(clock: ManualClock) -> None:
     assert first < snapshot_name(clock.now())
 
 
-def test_a_passed_over_snapshot_is_told_in_the_log() -> None:
+def test_a_skipped_snapshot_is_logged() -> None:
     with structlog.testing.capture_logs() as logs:
         log_snapshot_warning()("The snapshot x is damaged.")
     assert logs == [

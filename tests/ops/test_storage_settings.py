@@ -20,7 +20,7 @@ def test_s27_s28_the_defaults_are_what_the_spec_says() -> None:
 
 
 @pytest.mark.parametrize("cron", ["", "3 o'clock", "0 25 * * *", "0 3 * *"])
-def test_a_wrong_backup_time_is_told_when_settings_are_read(tmp_path: Path, cron: str) -> None:
+def test_an_invalid_backup_time_is_refused(tmp_path: Path, cron: str) -> None:
     path = tmp_path / "config.toml"
     path.write_text(f'[storage]\nbackup_at = "{cron}"\n')
     with pytest.raises(ConfigError, match="should be a cron expression") as caught:
