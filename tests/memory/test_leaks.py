@@ -11,9 +11,9 @@ import numpy as np
 import pytest
 
 from bench.recall_leaks import check_leaks
-from coterie.memory import Memory, access, recall
+from coterie.memory import Memory, recall
 from coterie.memory.access import Viewpoint
-from coterie.memory.index.owner_index import OwnerIndex
+from coterie.memory.index.owner_index import Bools, OwnerIndex
 from coterie.memory.records import StreamForks
 
 
@@ -31,7 +31,7 @@ async def test_m2_the_leak_check_detects_a_missing_access_rule(
 ) -> None:
     if rule == "people":
 
-        def allow_all(index: OwnerIndex, view: Viewpoint, forks: StreamForks) -> access.Bools:
+        def allow_all(index: OwnerIndex, view: Viewpoint, forks: StreamForks) -> Bools:
             return np.ones(len(index), bool)
 
         monkeypatch.setattr(recall, "allowed_mask", allow_all)

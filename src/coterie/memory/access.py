@@ -11,12 +11,10 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 import numpy as np
-from numpy.typing import NDArray
 
-from coterie.memory.index.owner_index import OwnerIndex
+from coterie.memory.index.owner_index import Bools, OwnerIndex
 from coterie.memory.records import StreamForks
 
-Bools = NDArray[np.bool_]
 ANYBODY = "*"
 """A value for `present` that stands for unknown people, to whom nothing private may be disclosed."""
 

@@ -18,7 +18,7 @@ from coterie.memory.index.embedders import GRID, static_embedder
 from coterie.memory.index.owner_index import OwnerIndex
 from coterie.memory.recall import RecallService, list_owners
 from coterie.memory.records import read_records
-from coterie.memory.text import MONTHS, STOP_WORDS, digest, is_negated, numbers_in
+from coterie.memory.text import MONTHS, digest, is_negated, keywords, numbers_in
 
 DUPLICATE_COSINE = 0.95
 _MIN_COSINE = 0.78
@@ -99,8 +99,7 @@ def _contradict(mine: list[str], theirs: list[str]) -> bool:
 
 
 def _content_words(text: str) -> list[str]:
-    found = dict.fromkeys(re.findall(r"[^\W_]+", text.lower()))
-    return [word for word in found if word not in STOP_WORDS and word not in _FILLERS]
+    return [word for word in keywords(text) if word not in _FILLERS]
 
 
 def _names_agree(one: str, other: str) -> bool:

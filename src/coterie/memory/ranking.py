@@ -15,17 +15,12 @@ from pathlib import Path
 from typing import Literal
 
 import numpy as np
-from numpy.typing import NDArray
 
 from coterie.base.clock import to_micros
-from coterie.memory.index.owner_index import OwnerIndex
+from coterie.memory.index.owner_index import Bools, Ints, OwnerIndex
 from coterie.memory.records import LINK_WEIGHT
-from coterie.memory.signals import RecallQuery, Signals
+from coterie.memory.signals import Floats, RecallQuery, Signals
 from coterie.memory.text import NameMatcher
-
-Floats = NDArray[np.float64]
-Ints = NDArray[np.int64]
-Bools = NDArray[np.bool_]
 
 DAY = 86_400 * 1_000_000
 ARCHIVED_BELOW = 0.1

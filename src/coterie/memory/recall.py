@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from coterie.base.clock import to_micros
 from coterie.eventstore import Store
 from coterie.memory.access import Viewpoint, allowed_mask
-from coterie.memory.index.owner_index import OwnerIndex
+from coterie.memory.index.owner_index import Bools, OwnerIndex
 from coterie.memory.index.search_index import full_text_table
 from coterie.memory.index.vectors import VectorStore
 from coterie.memory.ranking import (
@@ -35,11 +35,8 @@ from coterie.memory.ranking import (
     spread_over_links,
 )
 from coterie.memory.records import MemoryRecord, StreamForks, read_records
-from coterie.memory.signals import RecallQuery, compute_signals
+from coterie.memory.signals import Floats, RecallQuery, compute_signals
 
-Floats = NDArray[np.float64]
-Ints = NDArray[np.int64]
-Bools = NDArray[np.bool_]
 Mode = Literal["hybrid", "recent", "important", "typed"]
 
 _FULL_TEXT_LIMIT = 200

@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from coterie.memory.index.embedders import GRID, Ids, StaticEmbedder, static_embedder
-from coterie.memory.index.owner_index import SIGN_SEARCH_ABOVE, OwnerIndex
+from coterie.memory.index.owner_index import SIGN_SEARCH_ABOVE, Bools, Ints, OwnerIndex
 from coterie.memory.text import Interval, NameMatcher, find_interval, fts_match_any, keywords
 
 _MAX_WORDS = 16
@@ -25,8 +25,6 @@ _MAX_PIECES = 16
 
 _ENDINGS = ("", "s", "es", "ed", "ing", "e", "er", "ly")
 _ENDING = re.compile(r"(?<=\w{3})(?:ing|ed|es|er|ly|s|e)$")
-
-Counts = NDArray[np.int64]
 
 
 @dataclass(frozen=True)
@@ -43,7 +41,7 @@ class RecallQuery:
     interval: Interval | None
 
     @classmethod
-    def parse(cls, text: str, names: NameMatcher, now: datetime, counts: Counts) -> RecallQuery:
+    def parse(cls, text: str, names: NameMatcher, now: datetime, counts: Ints) -> RecallQuery:
         """`counts` is how often each piece occurs in the searched memories."""
         embedder = static_embedder()
         bare = names.remove_from(text)
@@ -67,7 +65,7 @@ def _rarest_pieces(tokens: Ids, embedder: StaticEmbedder) -> Ids:
     return np.array(weighted, np.uint16)
 
 
-def _rarest_keywords(text: str, embedder: StaticEmbedder, counts: Counts) -> str:
+def _rarest_keywords(text: str, embedder: StaticEmbedder, counts: Ints) -> str:
     """The rarest keywords, as many as can be searched quickly; the whole text if that is quick enough."""
     matches = {word: _estimate_matches(word, embedder, counts) for word in keywords(text)}
     if len(matches) <= _MAX_WORDS and sum(matches.values()) <= _MAX_MATCHES:
@@ -82,7 +80,7 @@ def _rarest_keywords(text: str, embedder: StaticEmbedder, counts: Counts) -> str
     return " ".join(chosen)
 
 
-def _estimate_matches(word: str, embedder: StaticEmbedder, counts: Counts) -> int:
+def _estimate_matches(word: str, embedder: StaticEmbedder, counts: Ints) -> int:
     """In how many memories full text will find a word, which includes its inflected and capitalised forms."""
     exact = min(counts[embedder.tokens(word)].tolist(), default=0)
     stem = _ENDING.sub("", word)
@@ -93,8 +91,6 @@ def _estimate_matches(word: str, embedder: StaticEmbedder, counts: Counts) -> in
 
 
 Floats = NDArray[np.float64]
-Ints = NDArray[np.int64]
-Bools = NDArray[np.bool_]
 Vector = NDArray[np.float32]
 
 POOL_SIZE = 100

@@ -17,8 +17,8 @@ from coterie.memory.index.embedders import DIM
 from coterie.memory.records import TYPE_IMPORTANCE
 from coterie.memory.text import NameMatcher
 
+Bools = NDArray[np.bool_]
 Ints = NDArray[np.int64]
-Floats = NDArray[np.float32]
 Query = Callable[[str, Sequence[Any]], list[tuple[Any, ...]]]
 
 SIGN_SEARCH_ABOVE = 50_000
@@ -116,7 +116,7 @@ class OwnerIndex:
             self.links.setdefault(source, []).append((stream, relation, target))
             self.links.setdefault(target, []).append((stream, relation, source))
 
-    def _keep_only(self, keep: NDArray[np.bool_], *, first: bool = False) -> None:
+    def _keep_only(self, keep: Bools, *, first: bool = False) -> None:
         """Keep the documents where `keep` is true; `first` creates the empty arrays."""
         if first:
             self.ids: list[str] = []

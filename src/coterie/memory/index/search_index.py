@@ -80,7 +80,7 @@ def _index_batch(rows: Rows, keys: Sequence[Key]) -> None:
         (wanted,),
     )
     token_rows = [
-        embedder.tokens(_name_matcher(speaker, witnesses).remove_from(text)) for *_, text, speaker, witnesses in found
+        embedder.tokens(name_matcher(speaker, witnesses).remove_from(text)) for *_, text, speaker, witnesses in found
     ]
     vectors = embedder.embed_tokens(token_rows).astype(np.float16)
     row = rows.one("SELECT coalesce(max(last), 0) FROM memory_owner")
@@ -140,7 +140,8 @@ def _create_full_text(rows: Rows, number: int) -> None:
 
 
 @functools.lru_cache(maxsize=4_096)
-def _name_matcher(speaker: str | None, witnesses: str) -> NameMatcher:
+def name_matcher(speaker: str | None, witnesses: str) -> NameMatcher:
+    """Matches the speaker and the witnesses, which are a JSON list."""
     return NameMatcher([*json.loads(witnesses), *([speaker] if speaker else [])])
 
 

@@ -6,7 +6,6 @@ Storing a memory never waits for an embedder. Documents without a vector of the 
 
 from __future__ import annotations
 
-import json
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -20,7 +19,7 @@ from coterie.eventstore import Rows, Store
 from coterie.memory.errors import EmbedderFailed
 from coterie.memory.index.embedders import GRID, Embedder, embed_checked, quantize
 from coterie.memory.index.owner_index import OwnerIndex
-from coterie.memory.text import NameMatcher
+from coterie.memory.index.search_index import name_matcher
 
 Floats32 = NDArray[np.float32]
 Progress = Callable[[int, int], None]
@@ -100,11 +99,7 @@ class VectorStore:
             if not rows:
                 self._store.transact(lambda tables: _delete_other_models(tables, embedder.name))
                 break
-            names = [
-                NameMatcher([*json.loads(witnesses), *([speaker] if speaker else [])])
-                for *_, speaker, witnesses in rows
-            ]
-            texts = [each.remove_from(text) for each, (_, text, _, _) in zip(names, rows, strict=True)]
+            texts = [name_matcher(speaker, witnesses).remove_from(text) for _, text, speaker, witnesses in rows]
             vectors = quantize(embed_checked(embedder, texts, self._dim())).astype(np.float16)
             found = [(row[0], embedder.name, vector.tobytes()) for row, vector in zip(rows, vectors, strict=True)]
             self._store.transact(partial(_store_vectors, found=found))
