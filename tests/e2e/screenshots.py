@@ -58,11 +58,13 @@ def shoot(camera: Camera, site: Site, chat: str) -> None:
 
 def shoot_places(camera: Camera, site: Site, chat: str) -> None:
     """Every other page of the house, in a size and a theme or two."""
-    bot = next(each["id"] for each in site.ask("GET", "/characters") if each["name"] == "Maren Oke")
+    character = next(each["id"] for each in site.ask("GET", "/characters") if each["name"] == "Maren Oke")
     memory = site.app.memory
-    room = site.call(lambda: next(iter(memory.browse(owner=bot))).room)
+    room = site.call(lambda: next(iter(memory.browse(owner=character))).room)
     kept = [
-        site.call(partial(memory.add, text, owner=bot, room=room, type=kind, about=people, significance=1 + at % 3))
+        site.call(
+            partial(memory.add, text, owner=character, room=room, type=kind, about=people, significance=1 + at % 3)
+        )
         for at, (text, kind, people) in enumerate(KEPT)
     ]
     site.call(partial(memory.link, kept[1], "caused_by", kept[2]))
@@ -70,9 +72,9 @@ def shoot_places(camera: Camera, site: Site, chat: str) -> None:
     reply = site.ask("GET", f"{chat}/turns")["turns"][-1]["id"]
     places = {
         "characters": ("/characters", ((1440, "light"),)),
-        "character": (f"/characters/{bot}", ((820, "dark"),)),
+        "character": (f"/characters/{character}", ((820, "dark"),)),
         "new": ("/characters/new", ((390, "light"),)),
-        "kickoff": (f"/characters/{bot}/kickoff", ((1440, "light"),)),
+        "kickoff": (f"/characters/{character}/kickoff", ((1440, "light"),)),
         "memory": ("/memory", ((1440, "light"),)),
         "graph": ("/memory?view=graph", ((1440, "dark"),)),
         "prompt": (f"{chat}/prompt/{reply}", ((1440, "light"),)),

@@ -114,14 +114,14 @@ def test_targets_are_large_enough_for_a_thumb_on_every_page(browser: object, sit
         base_url=site.address, viewport={"width": 390, "height": 844}, has_touch=True, is_mobile=True
     )
     page = context.new_page()
-    bot = site.ask("GET", chat)["host"]["id"]
+    character = site.ask("GET", chat)["host"]["id"]
     for path in (
         chat,
         "/",
         "/chats",
         "/characters",
         "/characters/new",
-        f"/characters/{bot}",
+        f"/characters/{character}",
         "/settings",
         "/memory",
         "/ops",

@@ -55,14 +55,14 @@ def test_escape_leaves_it_as_it_was(site: Site, page: Page, chat: str) -> None:
 
 
 def test_feelings_clock_activity_and_what_is_known(site: Site, page: Page, chat: str) -> None:
-    bot = site.ask("GET", chat)["host"]["id"]
+    character = site.ask("GET", chat)["host"]["id"]
     page.evaluate("() => document.querySelectorAll('#drawer details').forEach(part => { part.open = true; })")
     for field, typed in [
-        (f"edge.{bot}.you.affinity", "72"),
-        (f"edge.{bot}.you.summary", "Warmer than she shows."),
-        (f"edge.{bot}.you.knowledge", "Lost the red key"),
-        (f"activity.{bot}.posture", "leaning"),
-        (f"activity.{bot}.holding", "a pencil, a ledger"),
+        (f"edge.{character}.you.affinity", "72"),
+        (f"edge.{character}.you.summary", "Warmer than she shows."),
+        (f"edge.{character}.you.knowledge", "Lost the red key"),
+        (f"activity.{character}.posture", "leaning"),
+        (f"activity.{character}.holding", "a pencil, a ledger"),
         ("clock", "2031-05-06T07:08"),
     ]:
         line(page, field).get_by_role("button").click()
@@ -70,17 +70,17 @@ def test_feelings_clock_activity_and_what_is_known(site: Site, page: Page, chat:
         page.keyboard.press("Enter")
         expect(page.locator("#drawer form")).to_have_count(0)
     drawer = site.ask("GET", f"{chat}/drawer")
-    edge = next(edge for edge in drawer["edges"] if edge["of"] == bot)
+    edge = next(edge for edge in drawer["edges"] if edge["of"] == character)
     assert (edge["affinity"], edge["summary"]) == (72, "Warmer than she shows.")
     assert edge["knowledge"] == ["Lost the red key"]
-    assert drawer["activities"][bot]["posture"] == "leaning"
-    assert drawer["activities"][bot]["holding"] == ["a pencil", "a ledger"]
+    assert drawer["activities"][character]["posture"] == "leaning"
+    assert drawer["activities"][character]["holding"] == ["a pencil", "a ledger"]
     assert drawer["clock"].startswith("2031-05-06T07:08")
 
 
 def test_what_does_not_fit_is_refused_in_words(site: Site, page: Page, chat: str) -> None:
-    bot = site.ask("GET", chat)["host"]["id"]
-    line(page, f"edge.{bot}.you.trust").get_by_role("button").click()
+    character = site.ask("GET", chat)["host"]["id"]
+    line(page, f"edge.{character}.you.trust").get_by_role("button").click()
     page.locator("#drawer form input").fill("400")
     page.keyboard.press("Enter")
     expect(page.locator("#toasts")).not_to_be_empty()

@@ -45,9 +45,9 @@ def make_card_character(site: Site) -> str:
 @pytest.fixture
 def chat(site: Site) -> str:
     site.ask("PUT", "/you", {"name": "<i onfocus=window.hit=1>Mallory\u202e", "persona": ALL})
-    bot = make_card_character(site)
+    character = make_card_character(site)
     opening = {"title": HOSTILE[0] + "\u202e", "place": {"name": HOSTILE[1]}, "weather": HOSTILE[2]}
-    return f"/chats/{site.ask('POST', f'/characters/{bot}/kickoff', opening)['id']}"
+    return f"/chats/{site.ask('POST', f'/characters/{character}/kickoff', opening)['id']}"
 
 
 def test_from_person_and_model_in_the_timeline(site: Site, page: Page, chat: str) -> None:

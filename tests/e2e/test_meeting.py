@@ -129,15 +129,15 @@ def test_s1_s7_a_character_is_written_and_rewritten(page: Page, site: Site) -> N
     page.get_by_label("Name").fill("Hale")
     page.keyboard.press("Enter")
     expect(page).to_have_url(re.compile("/kickoff$"))
-    bot = page.url.split("/")[-2]
-    made = site.ask("GET", f"/characters/{bot}")
+    character = page.url.split("/")[-2]
+    made = site.ask("GET", f"/characters/{character}")
     assert (made["traits"], made["voice_samples"]) == (["brisk", "fair", "tired"], ["Mind the smoke.", "They know."])
     page.goto("/characters/new")
     expect(page.get_by_label("Persona")).to_have_value("")
-    page.goto(f"/characters/{bot}/edit")
+    page.goto(f"/characters/{character}/edit")
     page.get_by_label("Persona").fill("Keeps bees, and keeps to herself.")
     page.get_by_role("button", name="Save").click()
-    expect(page).to_have_url(f"/characters/{bot}")
+    expect(page).to_have_url(f"/characters/{character}")
     page.get_by_role("tab", name="Versions").click()
     expect(page.locator(".diff-added")).to_contain_text("keeps to herself")
     page.get_by_text("Version 1").click()
@@ -177,8 +177,8 @@ def test_s9_what_is_no_card_is_told_beside_the_file(page: Page, tmp_path: Path) 
 
 
 def test_s25_reset_and_delete_want_the_name_typed(page: Page, site: Site) -> None:
-    bot = site.ask("POST", "/characters", {"name": "Brief"})["id"]
-    page.goto(f"/characters/{bot}")
+    character = site.ask("POST", "/characters", {"name": "Brief"})["id"]
+    page.goto(f"/characters/{character}")
     page.get_by_role("button", name="More for Brief").click()
     page.get_by_role("menuitem", name="Start its life over").click()
     field = page.get_by_label("Type Brief to confirm").first

@@ -75,7 +75,9 @@ def _site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
 
 @pytest.fixture
 def maren(site: Site) -> str:
-    return str(next(bot["id"] for bot in site.ask("GET", "/characters") if bot["name"] == "Maren Oke"))
+    return str(
+        next(character["id"] for character in site.ask("GET", "/characters") if character["name"] == "Maren Oke")
+    )
 
 
 @pytest.fixture

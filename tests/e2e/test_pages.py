@@ -124,7 +124,7 @@ def test_s28_a_backup_is_taken_from_the_page(page: Page, site: Site, begun: str)
 
 @pytest.fixture(scope="module")
 def remembered(site: Site, begun: str) -> str:
-    bot, room = site.host(begun), f"room:{begun.rsplit('/', 1)[1]}"
+    character, room = site.host(begun), f"room:{begun.rsplit('/', 1)[1]}"
     told: list[tuple[str, MemoryType, int]] = [
         ("Ana is allergic to walnuts.", "fact", 3),
         ("Ana mended the radio.", "event", 1),
@@ -133,13 +133,14 @@ def remembered(site: Site, begun: str) -> str:
 
     def add() -> None:
         made = site.app.memory.add_many(
-            [NewMemory(text, bot, room, type=kind, significance=weight, about=("you",), witnesses=("you", bot),
+            [NewMemory(text, character, room, type=kind, significance=weight, about=("you",),
+                       witnesses=("you", character),
                        happened=datetime(2024, 10, 1 + at, tzinfo=UTC)) for at, (text, kind, weight) in enumerate(told)]
         )  # fmt: skip
         site.app.memory.link(made[0].id, "related_to", made[1].id)
 
     site.call(add)
-    return bot
+    return character
 
 
 def test_m7_memories_are_asked_filtered_and_explained(page: Page, remembered: str) -> None:
@@ -265,18 +266,18 @@ def test_s17_search_leads_to_a_turn_far_back(page: Page, site: Site, begun: str)
 
 def test_hostile_words_are_never_live_in_a_browser(page: Page, site: Site, begun: str) -> None:
     told = {"name": f"Eve {HOSTILE[0]}\u202e", "persona": ALL, "kickoff": ALL, "backstory": ALL, "traits": HOSTILE[:3]}
-    bot = site.ask("POST", "/characters", told)["id"]
-    site.ask("PUT", f"/characters/{bot}", {**told, "persona": "Other."})
-    site.call(lambda: site.app.memory.add_many([NewMemory(ALL, bot, f"memory:{bot}", about=(HOSTILE[2],))]))
+    character = site.ask("POST", "/characters", told)["id"]
+    site.ask("PUT", f"/characters/{character}", {**told, "persona": "Other."})
+    site.call(lambda: site.app.memory.add_many([NewMemory(ALL, character, f"memory:{character}", about=(HOSTILE[2],))]))
     site.say(begun, f"walnuts {ALL}", ALL)
-    for path in ["/characters", f"/characters/{bot}", f"/characters/{bot}/edit",
-                 f"/characters/{bot}/kickoff", f"/memory?owner={bot}",
-                 f"/memory?owner={bot}&q=press", f"/memory?owner={bot}&view=graph", "/search?q=press",
+    for path in ["/characters", f"/characters/{character}", f"/characters/{character}/edit",
+                 f"/characters/{character}/kickoff", f"/memory?owner={character}",
+                 f"/memory?owner={character}&q=press", f"/memory?owner={character}&view=graph", "/search?q=press",
                  f"/search?q={quote(HOSTILE[1])}", "/ops", "/settings"]:  # fmt: skip
         page.goto(path)
         page.wait_for_timeout(50)
         never_live(page)
-    site.ask("POST", f"/characters/{bot}/delete", {"confirm": told["name"]})
+    site.ask("POST", f"/characters/{character}/delete", {"confirm": told["name"]})
 
 
 def test_the_palette_finds_chats_characters_and_words(page: Page, site: Site, begun: str) -> None:

@@ -13,7 +13,7 @@ from tests.e2e.server_process import Server, Start, coterie
 
 
 def names(server: Server) -> list[str]:
-    return [bot["name"] for bot in server.client.get("/characters").json()]
+    return [character["name"] for character in server.client.get("/characters").json()]
 
 
 def lived_in(start: Start) -> tuple[Server, str]:

@@ -58,12 +58,12 @@ def server(tmp_path: Path) -> Iterator[StoryServer]:
 @pytest.mark.timeout(480)
 def test_a_story_from_author_to_reset(server: StoryServer) -> None:
     server.client.put("/you", json={"name": "Ana"})
-    bot = server.post("/characters", {"name": "Mara", "persona": "Mara keeps a lighthouse and says little.",
+    character = server.post("/characters", {"name": "Mara", "persona": "Mara keeps a lighthouse and says little.",
                                "kickoff": "Mara lights the lamp as rain begins."})  # fmt: skip
     server.verify("author")
 
-    proposal = server.get(f"/characters/{bot['id']}/kickoff")
-    begun = server.post(f"/characters/{bot['id']}/kickoff", proposal["opening"])
+    proposal = server.get(f"/characters/{character['id']}/kickoff")
+    begun = server.post(f"/characters/{character['id']}/kickoff", proposal["opening"])
     chat = f"/chats/{begun['id']}"
     assert len(server.texts(chat)) == 1
     server.verify("kickoff")
@@ -98,17 +98,20 @@ def test_a_story_from_author_to_reset(server: StoryServer) -> None:
     server.verify("fork")
 
     drawer = server.get(f"{fork}/drawer")
-    assert {(edge["of"], edge["toward"]) for edge in drawer["edges"]} == {("you", bot["id"]), (bot["id"], "you")}
+    assert {(edge["of"], edge["toward"]) for edge in drawer["edges"]} == {
+        ("you", character["id"]),
+        (character["id"], "you"),
+    }
     second = coterie(server.home, "chat", "Mara")
     assert second.returncode == 4
     assert "server that runs" in second.stderr
     assert "Mara" in coterie(server.home, "cast", "list").stdout
 
-    server.post(f"/characters/{bot['id']}/reset", {"confirm": "Mara"})
+    server.post(f"/characters/{character['id']}/reset", {"confirm": "Mara"})
     assert server.get("/chats") == []
     server.verify("reset")
 
-    again = server.post(f"/characters/{bot['id']}/kickoff", {})
+    again = server.post(f"/characters/{character['id']}/kickoff", {})
     with server.client.stream("GET", f"/chats/{again['id']}/events") as stream:
         heard = stream.iter_lines()
         assert "event: snapshot" in (next(heard), next(heard))

@@ -66,31 +66,33 @@ async def lived_in(web: Web, words: str) -> dict[str, str]:
     """An instance in which every text that can be written is `words`."""
     told = dict.fromkeys(("name", "persona", "backstory", "initial_relationship", "kickoff"), words)
     await web.client.put("/you", json={"name": words, "pronouns": words, "persona": words})
-    bot = await author(web, **told, traits=[words], voice_samples=[words])
+    character = await author(web, **told, traits=[words], voice_samples=[words])
     await web.client.put(
-        f"/characters/{bot}", json={**told, "persona": f"{words}\nand more", "traits": [], "voice_samples": []}
+        f"/characters/{character}", json={**told, "persona": f"{words}\nand more", "traits": [], "voice_samples": []}
     )
     opening = {"title": words, "place": {"name": words}, "weather": words, "facts": [words], "greeting": words}
-    chat = (await web.post(f"/characters/{bot}/kickoff", opening, status=201))["id"]
+    chat = (await web.post(f"/characters/{character}/kickoff", opening, status=201))["id"]
     web.script.replies = [words]
     web.script.shapes["StateUpdate"] = words
     said = await web.say(f"/chats/{chat}", f"walnuts {words}")
     app = web.app
     app.memory.add_many(
-        [NewMemory(f"walnuts {words}", bot, f"room:{chat}", speaker=words, about=(words, "you"), witnesses=("you", bot),
+        [NewMemory(f"walnuts {words}", character, f"room:{chat}", speaker=words, about=(words, "you"),
+                   witnesses=("you", character),
                    happened=datetime(2024, 5, 1, tzinfo=UTC))]
     )  # fmt: skip
     await app.store.jobs.enqueue([NewJob(words[:60], key="k", payload={"room": words})])
     (job,) = await app.store.jobs.lease([words[:60]], holder="test")
     await app.store.jobs.fail(job, words, fatal=True)
-    memory = app.memory.page(owner=bot)[0]
-    return {"bot": bot, "chat": chat, "reply": said["reply"], "memory": memory.id, "room": memory.room}
+    memory = app.memory.page(owner=character)[0]
+    return {"character": character, "chat": chat, "reply": said["reply"], "memory": memory.id, "room": memory.room}
 
 
 PAGES = [
-    "/", "/characters", "/characters/new", "/characters/{bot}", "/characters/{bot}/edit",
-    "/characters/{bot}/kickoff", "/characters/{bot}/kickoff/form", "/characters/{bot}/kickoff/form?empty=true",
-    "/settings", "/settings/backups", "/memory", "/memory?q=walnuts&owner={bot}",
+    "/", "/characters", "/characters/new", "/characters/{character}", "/characters/{character}/edit",
+    "/characters/{character}/kickoff", "/characters/{character}/kickoff/form",
+    "/characters/{character}/kickoff/form?empty=true",
+    "/settings", "/settings/backups", "/memory", "/memory?q=walnuts&owner={character}",
     "/memory?view=graph", "/memory?view=timeline", "/memory/{memory}/edit?room={room}",
     "/memory/{memory}/row?room={room}",
     "/ops", "/ops/now", "/ops/embedding", "/search?q=walnuts", "/search", "/chats/{chat}/prompt/{reply}",
@@ -120,18 +122,20 @@ async def test_s10_a_newcomer_is_asked_who_they_are_and_whom_to_meet(web: Web) -
 
 
 async def test_s1_every_version_is_readable_with_what_it_changed(web: Web) -> None:
-    bot = await author(web, persona="Keeps a lighthouse.")
-    await web.client.put(f"/characters/{bot}", json={"name": "Mara", "persona": "Keeps a lighthouse.\nSays little."})
-    text = await html(web, f"/characters/{bot}")
+    character = await author(web, persona="Keeps a lighthouse.")
+    await web.client.put(
+        f"/characters/{character}", json={"name": "Mara", "persona": "Keeps a lighthouse.\nSays little."}
+    )
+    text = await html(web, f"/characters/{character}")
     assert "Version 2" in text
     assert "Version 1" in text
     assert re.search(r"diff-added.*Says little\.", text)
 
 
 async def test_s8_a_classifier_that_fails_leaves_an_empty_form_with_a_notice(web: Web) -> None:
-    bot = await author(web, kickoff="Rain.")
+    character = await author(web, kickoff="Rain.")
     web.script.shapes["Opening"] = "no JSON at all"
-    text = await html(web, f"/characters/{bot}/kickoff/form")
+    text = await html(web, f"/characters/{character}/kickoff/form")
     assert "could not be read" in text
     assert 'name="place.name"' in text
 
@@ -183,9 +187,9 @@ async def test_s29_a_key_is_never_on_the_settings_page(web: Web, monkeypatch: py
 
 
 async def test_m7_a_page_of_memories_leads_to_the_next(web: Web) -> None:
-    bot = await author(web)
-    web.app.memory.add_many([NewMemory(f"Number {n} was red.", bot, f"memory:{bot}") for n in range(50)])
-    first = await html(web, f"/memory?owner={bot}")
+    character = await author(web)
+    web.app.memory.add_many([NewMemory(f"Number {n} was red.", character, f"memory:{character}") for n in range(50)])
+    first = await html(web, f"/memory?owner={character}")
     assert first.count('role="listitem"') == 40
     more = re.search(r'hx-get="(/memory\?[^"]+)"', first)
     assert more is not None

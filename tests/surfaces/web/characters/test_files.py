@@ -38,15 +38,15 @@ def tavern() -> bytes:
 async def imported(web: Web, data: bytes, name: str = "") -> Any:
     answer = await web.client.post("/characters/import", content=data, params={"name": name})
     assert answer.status_code == 201, answer.text
-    return answer.json()["bot"]
+    return answer.json()["character"]
 
 
 @pytest.mark.parametrize("kind", ["json", "png", "charx"])
 async def test_s9_a_card_comes_in_and_goes_out_the_same(web: Web, kind: Any) -> None:
     sent = export_card(PICTURE, kind).data
-    bot = await imported(web, sent, f"nils.{kind}")
-    assert (bot["name"], bot["has_card"], bot["traits"]) == ("Nils", True, ["slow"])
-    answer = await web.client.get(f"/characters/{bot['id']}/export", params={"format": kind})
+    character = await imported(web, sent, f"nils.{kind}")
+    assert (character["name"], character["has_card"], character["traits"]) == ("Nils", True, ["slow"])
+    answer = await web.client.get(f"/characters/{character['id']}/export", params={"format": kind})
     assert import_card(answer.content, "x").card == import_card(sent, "x").card
     assert answer.headers["content-disposition"].startswith("attachment")
 
@@ -61,8 +61,8 @@ async def test_s9_pictures_and_files_of_a_card_are_kept(web: Web) -> None:
         },
     }
     card = Card.read(document, {"assets/icon/main.png": icon})
-    bot = await imported(web, export_card(card, "charx").data, "nils.charx")
-    answer = await web.client.get(f"/characters/{bot['id']}/export", params={"format": "charx"})
+    character = await imported(web, export_card(card, "charx").data, "nils.charx")
+    answer = await web.client.get(f"/characters/{character['id']}/export", params={"format": "charx"})
     assert import_card(answer.content, "x").card == card
 
 
@@ -85,8 +85,10 @@ async def test_s9_a_file_that_is_too_large_is_refused_while_it_comes(web: Web) -
 
 
 async def test_s9_a_sillytavern_chat_has_its_turns_and_swipes(web: Web) -> None:
-    bot = await imported(web, export_card(PICTURE, "json").data)
-    answer = await web.client.post(f"/characters/{bot['id']}/chats/import", content=tavern(), params={"title": "Ferry"})
+    character = await imported(web, export_card(PICTURE, "json").data)
+    answer = await web.client.post(
+        f"/characters/{character['id']}/chats/import", content=tavern(), params={"title": "Ferry"}
+    )
     assert answer.status_code == 201
     chat = f"/chats/{answer.json()['id']}"
     page = await web.get(f"{chat}/turns")
@@ -100,7 +102,7 @@ async def test_s9_a_sillytavern_chat_has_its_turns_and_swipes(web: Web) -> None:
     assert [one["text"] for one in openings] == ["Ahoy.", "Aye?"]
     web.verify()
     drawer = await web.get(f"{chat}/drawer")
-    remembered = {memory["text"] for memory in drawer["characters"][bot["id"]]["memories"]}
+    remembered = {memory["text"] for memory in drawer["characters"][character["id"]]["memories"]}
     assert "Two coins." in remembered
     assert not {"Free.", "No.", "The player paused."} & remembered
     await web.say(chat, "And back again?")
@@ -108,12 +110,12 @@ async def test_s9_a_sillytavern_chat_has_its_turns_and_swipes(web: Web) -> None:
 
 
 async def test_s26_jsonl_out_and_in_again_is_the_same(web: Web) -> None:
-    bot = await imported(web, export_card(PICTURE, "json").data)
-    answer = await web.client.post(f"/characters/{bot['id']}/chats/import", content=tavern())
+    character = await imported(web, export_card(PICTURE, "json").data)
+    answer = await web.client.post(f"/characters/{character['id']}/chats/import", content=tavern())
     first = await web.client.get(f"/chats/{answer.json()['id']}/export?format=jsonl")
     read = TavernChat.read(first.content)
     assert [turn.swipes for turn in read.turns][2] == ["Free.", "Two coins.", "No."]
-    again = await web.client.post(f"/characters/{bot['id']}/chats/import", content=first.content)
+    again = await web.client.post(f"/characters/{character['id']}/chats/import", content=first.content)
     second = TavernChat.read((await web.client.get(f"/chats/{again.json()['id']}/export?format=jsonl")).content)
     same = [(turn.speaker, turn.name, turn.text, turn.swipes, turn.chosen) for turn in read.turns]
     assert [(turn.speaker, turn.name, turn.text, turn.swipes, turn.chosen) for turn in second.turns] == same
@@ -135,26 +137,26 @@ async def test_s26_a_chat_as_markdown_and_json(web: Web) -> None:
 
 
 async def lived(web: Web) -> tuple[str, str]:
-    bot, chat = await web.begin()
+    character, chat = await web.begin()
     web.script.shapes["StateUpdate"] = {
         "pairs": [{"of": "Maren Oke", "toward": "You", "affinity_delta": 7, "knowledge_facts": ["Has a tortoise."]}]
     }
     await web.say(chat, "I keep a tortoise called Zeno.")
-    return bot, chat
+    return character, chat
 
 
-def feelings(web: Web, bot: str) -> set[tuple[int, int, str, tuple[str, ...]]]:
+def feelings(web: Web, character: str) -> set[tuple[int, int, str, tuple[str, ...]]]:
     edges = web.app.story.relationships.in_world("main")
-    return {(edge.affinity, edge.trust, edge.summary, edge.knowledge) for edge in edges if edge.of == bot}
+    return {(edge.affinity, edge.trust, edge.summary, edge.knowledge) for edge in edges if edge.of == character}
 
 
 async def test_s26_a_whole_character_moves_to_another_house(web: Web, tmp_path: Path) -> None:
-    bot, _ = await lived(web)
-    packed = (await web.client.get(f"/characters/{bot}/export?format=character")).content
-    texts = {record.text for record in web.app.memory.browse(owner=bot)}
-    before = feelings(web, bot)
+    character, _ = await lived(web)
+    packed = (await web.client.get(f"/characters/{character}/export?format=character")).content
+    texts = {record.text for record in web.app.memory.browse(owner=character)}
+    before = feelings(web, character)
     twin = await imported(web, packed)
-    assert twin["id"] != bot, "beside its former self it is somebody new"
+    assert twin["id"] != character, "beside its former self it is somebody new"
     assert {record.text for record in web.app.memory.browse(owner=twin["id"])} == texts
     assert feelings(web, twin["id"]) == before
     assert next(iter(before))[0] == 57
@@ -168,32 +170,32 @@ async def test_s26_a_whole_character_moves_to_another_house(web: Web, tmp_path: 
     assert twin["id"] in zeno[0]["witnesses"]
     await web.post(f"/characters/{twin['id']}/reset", {"confirm": "Maren Oke"})
     assert web.app.memory.count(twin["id"]) == 0, "S25: imported memories are cleared too"
-    assert web.app.memory.count(bot) > 0
+    assert web.app.memory.count(character) > 0
 
 
 async def test_s26_what_happened_only_in_a_fork_does_not_travel(web: Web) -> None:
-    bot, chat = await lived(web)
+    character, chat = await lived(web)
     turns = await web.get(f"{chat}/turns")
     fork = await web.post(f"{chat}/fork", {"turn": turns["turns"][-1]["id"]}, status=201)
     await web.say(f"/chats/{fork['id']}", "The vault opens with rhubarb.")
-    packed = await web.client.get(f"/characters/{bot}/export?format=character")
+    packed = await web.client.get(f"/characters/{character}/export?format=character")
     assert "rhubarb" not in packed.text
     assert "Zeno" in packed.text
 
 
 async def test_s29_no_secret_travels_with_a_character(web: Web) -> None:
-    bot, chat = await web.begin()
+    character, chat = await web.begin()
     redact.register("travel-hidden-31")
-    web.app.memory.add("the key is travel-hidden-31", owner=bot, room=f"room:{chat.removeprefix('/chats/')}")
-    assert "travel-hidden-31" not in (await web.client.get(f"/characters/{bot}/export?format=character")).text
+    web.app.memory.add("the key is travel-hidden-31", owner=character, room=f"room:{chat.removeprefix('/chats/')}")
+    assert "travel-hidden-31" not in (await web.client.get(f"/characters/{character}/export?format=character")).text
 
 
 @pytest.mark.parametrize("hostile", ["../../etc", "a/b", "", "x" * 500, "nul\0"])
 async def test_s26_an_id_from_a_file_is_no_path(web: Web, hostile: str) -> None:
     packed = {"format": "coterie-character", "version": 1, "versions": [{"id": hostile, "name": "Eve"}]}
-    bot = await imported(web, json.dumps(packed).encode())
-    assert bot["id"].isalnum()
-    assert {folder.name for folder in (web.home.root / "workspaces").iterdir()} == {bot["id"]}
+    character = await imported(web, json.dumps(packed).encode())
+    assert character["id"].isalnum()
+    assert {folder.name for folder in (web.home.root / "workspaces").iterdir()} == {character["id"]}
 
 
 async def test_s26_a_memory_that_does_not_fit_leaves_nobody_behind(web: Web) -> None:
@@ -205,7 +207,7 @@ async def test_s26_a_memory_that_does_not_fit_leaves_nobody_behind(web: Web) -> 
 
 
 async def test_s9_dates_of_an_imported_chat_are_kept_where_there_are_any(web: Web) -> None:
-    bot = await imported(web, export_card(PICTURE, "json").data)
+    character = await imported(web, export_card(PICTURE, "json").data)
     lines = [
         {"user_name": "Ana", "character_name": "Nils"},
         {"is_user": True, "name": "Ana", "mes": "Across?", "send_date": "July 8, 2023 3:14pm"},
@@ -220,7 +222,7 @@ async def test_s9_dates_of_an_imported_chat_are_kept_where_there_are_any(web: We
         {"is_user": True, "name": "Ana", "mes": "Now?", "send_date": "who knows"},
     ]
     sent = b"\n".join(json.dumps(line).encode() for line in lines)
-    chat = (await web.client.post(f"/characters/{bot['id']}/chats/import", content=sent)).json()["id"]
+    chat = (await web.client.post(f"/characters/{character['id']}/chats/import", content=sent)).json()["id"]
     turns = (await web.get(f"/chats/{chat}/turns"))["turns"]
     assert [turn["at"][:16] for turn in turns[:2]] == ["2023-07-08T15:14", "2023-07-08T15:15"]
     assert turns[2]["at"] > "2024"  # the time of the import

@@ -31,16 +31,16 @@ def a_card(picture: bytes | None = None, files: dict[str, bytes] | None = None, 
 async def taken_in(web: Web, data: bytes, name: str) -> str:
     answer = await web.client.post("/characters/import", params={"name": name}, content=data)
     assert answer.status_code == 201, answer.text
-    return str(answer.json()["bot"]["id"])
+    return str(answer.json()["character"]["id"])
 
 
 async def test_a_picture_that_came_with_a_card_is_shown(web: Web) -> None:
-    bot = await taken_in(web, export_card(a_card(a_png()), "png").data, "mara.png")
-    answer = await web.client.get(f"/characters/{bot}/portrait")
+    character = await taken_in(web, export_card(a_card(a_png()), "png").data, "mara.png")
+    answer = await web.client.get(f"/characters/{character}/portrait")
     assert (answer.status_code, answer.headers["content-type"]) == (200, "image/png")
     assert answer.headers["x-content-type-options"] == "nosniff"
     page = await web.client.get("/characters", headers={"Accept": "text/html"})
-    assert f"/characters/{bot}/portrait?of=" in page.text
+    assert f"/characters/{character}/portrait?of=" in page.text
 
 
 @pytest.mark.parametrize(
@@ -48,11 +48,11 @@ async def test_a_picture_that_came_with_a_card_is_shown(web: Web) -> None:
 )
 async def test_only_a_picture_is_a_portrait(web: Web, data: bytes) -> None:
     card = a_card(files={"assets/icon/main.png": data}, uri="embeded://assets/icon/main.png")
-    bot = await taken_in(web, export_card(card, "charx").data, "mara.charx")
-    assert (await web.client.get(f"/characters/{bot}/portrait")).status_code == 404
+    character = await taken_in(web, export_card(card, "charx").data, "mara.charx")
+    assert (await web.client.get(f"/characters/{character}/portrait")).status_code == 404
 
 
 async def test_who_has_none_shows_initials(web: Web) -> None:
-    bot = (await web.post("/characters/ready/maren", status=201))["id"]
-    assert (await web.client.get(f"/characters/{bot}/portrait")).status_code == 404
+    character = (await web.post("/characters/ready/maren", status=201))["id"]
+    assert (await web.client.get(f"/characters/{character}/portrait")).status_code == 404
     assert "<span>MO</span>" in (await web.client.get("/characters", headers={"Accept": "text/html"})).text

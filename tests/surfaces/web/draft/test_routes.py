@@ -30,11 +30,11 @@ class Room:
         self.web = web
 
     async def begin(self) -> Room:
-        bot = (await self.web.post("/characters/ready/maren", status=201))["id"]
+        character = (await self.web.post("/characters/ready/maren", status=201))["id"]
         made = await self.web.post("/draft/workspaces", {"name": "The coast"}, status=201)
         self.base = f"/draft/workspaces/{made['id']}"
         await self.put("lamp.md", {"text": LAMP})
-        told = {"document": "lamp.md", "members": [{"bot": bot, "format": "tags"}]}
+        told = {"document": "lamp.md", "members": [{"bot": character, "format": "tags"}]}
         self.thread = f"/draft/threads/{(await self.web.post(f'{self.base}/threads', told, status=201))['id']}"
         return self
 

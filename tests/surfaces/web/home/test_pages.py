@@ -27,18 +27,18 @@ def lines(text: str) -> list[tuple[str, str]]:
     return [(unescape(href), unescape(said)) for href, said in re.findall(r'<a href="([^"]+)"[^>]*>([^<]+)</a>', away)]
 
 
-async def say_at_the_desk(web: Web, room: str, bot: str, text: str) -> None:
-    started = AssistantTurnStarted(reply=f"r-{text}", speaker=bot, answers=None)
+async def say_at_the_desk(web: Web, room: str, character: str, text: str) -> None:
+    started = AssistantTurnStarted(reply=f"r-{text}", speaker=character, answers=None)
     await web.app.store.append(
-        [NewEvent(room, started, bot), NewEvent(room, AssistantTurn(reply=f"r-{text}", text=text), bot)]
+        [NewEvent(room, started, character), NewEvent(room, AssistantTurn(reply=f"r-{text}", text=text), character)]
     )
 
 
 async def test_a_new_house_teaches_and_says_that_nothing_waits(web: Web) -> None:
-    bot = await at_home(web)
+    character = await at_home(web)
     text = await html(web, "/")
     assert "Nothing is waiting." in text
-    assert f'href="/characters/{bot}"' in text
+    assert f'href="/characters/{character}"' in text
     assert text.count('class="home-intro"') == 4
     for path in ("/characters", "/draft", "/crowd", "/desk", "/about"):
         assert f'href="{path}"' in text
@@ -59,35 +59,35 @@ async def test_s17_an_unread_reply_is_told_until_it_is_read(web: Web) -> None:
 
 async def test_s17_while_somebody_begins_to_speak_the_lists_show_what_was_said_before(web: Web) -> None:
     await web.client.put("/you", json={"name": "Ana"})
-    bot, chat = await web.begin(title="The jetty")
+    character, chat = await web.begin(title="The jetty")
     web.script.replies = ["The tide is out."]
     await web.say(chat, "Hello.")
     room = f"room:{chat.removeprefix('/chats/')}"
-    begun = AssistantTurnStarted(reply="r-next", speaker=bot, answers=None)
-    await web.app.store.append([NewEvent(room, begun, bot)])
-    for path in ("/", "/chats", f"/characters/{bot}"):
+    begun = AssistantTurnStarted(reply="r-next", speaker=character, answers=None)
+    await web.app.store.append([NewEvent(room, begun, character)])
+    for path in ("/", "/chats", f"/characters/{character}"):
         text = await html(web, path)
         assert "The tide is out." in text
         assert "Nothing said yet." not in text
 
 
 async def test_a_worker_that_asks_and_one_that_finished_are_told(web: Web) -> None:
-    bot = await at_home(web)
-    desk = (await web.post("/desk", {"character": bot, "title": "The garden"}, status=201))["id"]
+    character = await at_home(web)
+    desk = (await web.post("/desk", {"character": character, "title": "The garden"}, status=201))["id"]
     room = f"room:{desk}"
     asked = PromptMessage(role="assistant", text="", calls=(ToolCall(id="1", name="send_mail", arguments="{}"),))
-    await say_at_the_desk(web, room, bot, "At it.")
+    await say_at_the_desk(web, room, character, "At it.")
     await web.post(f"/desk/{desk}/read")
     await web.app.store.append(
         [
-            NewEvent(room, WorkerStarted(worker="digger", task="dig"), bot),
-            NewEvent(room, WorkerEnded(worker="digger", state="done", result="Dug."), bot),
-            NewEvent(room, WorkerStarted(worker="mailer", task="mail"), bot),
-            NewEvent(room, WorkerWaiting(worker="mailer", question="May I send_mail?", said=asked), bot),
+            NewEvent(room, WorkerStarted(worker="digger", task="dig"), character),
+            NewEvent(room, WorkerEnded(worker="digger", state="done", result="Dug."), character),
+            NewEvent(room, WorkerStarted(worker="mailer", task="mail"), character),
+            NewEvent(room, WorkerWaiting(worker="mailer", question="May I send_mail?", said=asked), character),
         ]
     )
-    await say_at_the_desk(web, room, bot, "The bed is dug.")
-    await say_at_the_desk(web, room, bot, "mailer asks: May I? Answer “yes mailer”.")
+    await say_at_the_desk(web, room, character, "The bed is dug.")
+    await say_at_the_desk(web, room, character, "mailer asks: May I? Answer “yes mailer”.")
     text = await html(web, "/")
     assert lines(text) == [
         (f"/desk/{desk}", "Maren Oke asks for your approval"),
@@ -100,25 +100,25 @@ async def test_a_worker_that_asks_and_one_that_finished_are_told(web: Web) -> No
     assert lines(await html(web, "/")) == [(f"/desk/{desk}", "Maren Oke asks for your approval")]
 
 
-async def with_a_proposal(web: Web, bot: str, title: str) -> str:
+async def with_a_proposal(web: Web, character: str, title: str) -> str:
     workspace = str((await web.post("/draft/workspaces", {"name": title}, status=201))["id"])
     answer = await web.client.put(
         f"/draft/workspaces/{workspace}/documents/lamp%20oil.md", json={"text": f"# {title}\n\nIt burns.\n"}
     )
     assert answer.is_success, answer.text
-    told = {"document": "lamp oil.md", "members": [{"bot": bot}], "title": title}
+    told = {"document": "lamp oil.md", "members": [{"bot": character}], "title": title}
     thread = await web.post(f"/draft/workspaces/{workspace}/threads", told, status=201)
     proposed = ChangeProposed(
-        change="c1", reply="r", author=bot, workspace=workspace, document="lamp oil.md", branch="main",
+        change="c1", reply="r", author=character, workspace=workspace, document="lamp oil.md", branch="main",
         original="It burns.", proposed="It burns on.", reason="", inserts=False, missing="absent", commit="", blob="",
     )  # fmt: skip
-    await web.app.store.append([NewEvent(f"room:{thread['id']}", proposed, bot)])
+    await web.app.store.append([NewEvent(f"room:{thread['id']}", proposed, character)])
     return f"/draft/workspaces/{workspace}/documents/{quote('lamp oil.md')}"
 
 
 async def test_proposals_that_wait_are_told_with_their_document(web: Web) -> None:
-    bot = await at_home(web)
-    document = await with_a_proposal(web, bot, "The lamp")
+    character = await at_home(web)
+    document = await with_a_proposal(web, character, "The lamp")
     text = await html(web, "/")
     assert lines(text) == [(f"{document}?branch=main", "Maren Oke left 1 proposal for The lamp")]
     assert f'href="{document}"' in text
@@ -156,15 +156,17 @@ async def test_what_was_spent_since_the_last_visit_is_told(web: Web) -> None:
 
 async def test_hostile_names_and_titles_stay_words(web: Web) -> None:
     await web.client.put("/you", json={"name": HOSTILE})
-    bot = (await web.post("/characters", {"name": HOSTILE}, status=201))["id"]
-    chat = (await web.post(f"/characters/{bot}/kickoff", {"title": HOSTILE, "place": {"name": "x"}}, status=201))["id"]
+    character = (await web.post("/characters", {"name": HOSTILE}, status=201))["id"]
+    chat = (await web.post(f"/characters/{character}/kickoff", {"title": HOSTILE, "place": {"name": "x"}}, status=201))[
+        "id"
+    ]
     web.script.replies = [HOSTILE]
     await web.say(f"/chats/{chat}", "Hello.")
-    desk = (await web.post("/desk", {"character": bot, "title": HOSTILE[:200]}, status=201))["id"]
-    await say_at_the_desk(web, f"room:{desk}", bot, HOSTILE)
-    await with_a_proposal(web, bot, HOSTILE)
+    desk = (await web.post("/desk", {"character": character, "title": HOSTILE[:200]}, status=201))["id"]
+    await say_at_the_desk(web, f"room:{desk}", character, HOSTILE)
+    await with_a_proposal(web, character, HOSTILE)
     await web.app.people.request_pairing("matrix", "@x", HOSTILE, 60)
-    for path in ("/", f"/characters/{bot}"):
+    for path in ("/", f"/characters/{character}"):
         text = await html(web, path)
         assert "<script>alert" not in text
         assert "&lt;script&gt;alert" in text
@@ -172,11 +174,11 @@ async def test_hostile_names_and_titles_stay_words(web: Web) -> None:
 
 async def test_a_character_leads_to_everywhere_it_is(web: Web) -> None:
     await web.client.put("/you", json={"name": "Ana"})
-    bot, chat = await web.begin(title="The jetty")
-    desk = (await web.post("/desk", {"character": bot, "title": "The garden"}, status=201))["id"]
-    await web.app.store.append([NewEvent(f"room:{desk}", WorkerStarted(worker="w", task="dig the bed"), bot)])
-    await with_a_proposal(web, bot, "The lamp")
-    text = await html(web, f"/characters/{bot}")
+    character, chat = await web.begin(title="The jetty")
+    desk = (await web.post("/desk", {"character": character, "title": "The garden"}, status=201))["id"]
+    await web.app.store.append([NewEvent(f"room:{desk}", WorkerStarted(worker="w", task="dig the bed"), character)])
+    await with_a_proposal(web, character, "The lamp")
+    text = await html(web, f"/characters/{character}")
     assert "Activity · 3" in text
     assert f'href="{chat}"' in text
     assert f'href="/desk/{desk}"' in text
@@ -190,13 +192,13 @@ async def test_c14_a_regular_of_the_crowd_is_shown_with_its_drift(web: Web) -> N
     from coterie.modes.crowd.events import CrowdDrifted, room_stream
 
     name = next(iter(web.app.crowd.configs.personas()))
-    bot = (await web.post(f"/crowd/personas/{name}/meet"))["id"]
+    character = (await web.post(f"/crowd/personas/{name}/meet"))["id"]
     rooms = [room for room in web.app.crowd.configs.rooms().values() if not room.roster or name in room.roster]
     persona = web.app.crowd.configs.persona(name)
     state = {"traits": {**persona.traits.model_dump(), "warmth": 0.99}, "interests": []}
     drifted = CrowdDrifted(persona=name, number=1, after=0, state=state, changes=())
     await web.app.store.append([NewEvent(room_stream(rooms[0].name), drifted, "crowd")])
-    text = await html(web, f"/characters/{bot}")
+    text = await html(web, f"/characters/{character}")
     for room in rooms:
         assert f'href="/crowd/{room.name}"' in text
     assert f"warmth {persona.traits.warmth:.2f} → 0.99" in text

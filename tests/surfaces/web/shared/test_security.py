@@ -61,9 +61,9 @@ async def test_our_own_page_and_scripts_may_write(web: Web, headers: dict[str, s
 
 
 async def test_another_site_cannot_make_a_browser_spend_a_model_call(web: Web) -> None:
-    bot = (await web.post("/characters/ready/io", status=201))["id"]
+    character = (await web.post("/characters/ready/io", status=201))["id"]
     image = {"sec-fetch-site": "cross-site", "sec-fetch-mode": "no-cors"}
-    assert (await web.client.get(f"/characters/{bot}/kickoff", headers=image)).status_code == 403
+    assert (await web.client.get(f"/characters/{character}/kickoff", headers=image)).status_code == 403
     assert (await web.client.get("/health", headers={**image, "sec-fetch-mode": "navigate"})).status_code == 200
 
 

@@ -12,13 +12,13 @@ async def _patch(web: Web, chat: str, told: object, status: int = 200) -> Any:
 
 
 async def test_s21_the_drawer_is_corrected_over_http_and_a_rewind_takes_it_back(web: Web) -> None:
-    bot, chat = await web.begin(weather="fog")
+    character, chat = await web.begin(weather="fog")
     said = await web.say(chat, "Hello.")
     await web.say(chat, "Still here?")
     place = (await web.get(f"{chat}/drawer"))["scene"]["container"]
     edits = [
         {"field": "weather", "value": "clearing"},
-        {"field": f"edge.{bot}.you.trust", "value": 80},
+        {"field": f"edge.{character}.you.trust", "value": 80},
         {"field": f"container.{place}.public", "value": True},
     ]
     seen = await _patch(web, chat, {"edits": edits})
@@ -26,7 +26,7 @@ async def test_s21_the_drawer_is_corrected_over_http_and_a_rewind_takes_it_back(
     assert seen["weather"] == "clearing"
     assert seen["containers"][place]["public"] is True
     trust = {(edge["of"], edge["toward"]): edge["trust"] for edge in seen["edges"]}
-    assert trust == {(bot, "you"): 80, ("you", bot): 50}
+    assert trust == {(character, "you"): 80, ("you", character): 50}
     impact = await web.get(f"{chat}/rewind/{said['reply']}")
     assert impact["edits"] == 3
     await web.post(f"{chat}/rewind", {"turn": said["reply"]})
@@ -47,15 +47,15 @@ async def test_s21_a_bad_value_is_422_with_what_to_do_and_nothing_changes(web: W
 
 
 async def test_s21_memories_are_pinned_and_forgotten_over_http(web: Web) -> None:
-    bot, chat = await web.begin()
+    character, chat = await web.begin()
     await web.say(chat, "I keep bees.")
-    memory = (await web.get(f"{chat}/drawer"))["characters"][bot]["memories"][0]["id"]
+    memory = (await web.get(f"{chat}/drawer"))["characters"][character]["memories"][0]["id"]
     for pinned in (True, False, False):
         answer = await web.client.put(f"{chat}/memories/{memory}/pin", json={"pinned": pinned})
         assert answer.status_code == 200
-        assert answer.json()["characters"][bot]["pins"] == int(pinned)
+        assert answer.json()["characters"][character]["pins"] == int(pinned)
     answer = await web.client.delete(f"{chat}/memories/{memory}")
-    assert memory not in [one["id"] for one in answer.json()["characters"][bot]["memories"]]
+    assert memory not in [one["id"] for one in answer.json()["characters"][character]["memories"]]
     assert (await web.client.delete(f"{chat}/memories/{memory}")).status_code == 404
 
 

@@ -112,10 +112,10 @@ async def test_who_was_away_too_long_or_knows_the_future_is_told_all_anew(web: W
 
 
 async def test_a_chat_that_was_reset_is_gone(web: Web) -> None:
-    bot, chat = await web.begin()
+    character, chat = await web.begin()
     after = web.app.feed.last_id()
-    name = (await web.get(f"/characters/{bot}"))["name"]
-    await web.post(f"/characters/{bot}/reset", {"confirm": name})
+    name = (await web.get(f"/characters/{character}"))["name"]
+    await web.post(f"/characters/{character}/reset", {"confirm": name})
     assert (await heard(chat_updates(web, chat, after), "timeline"))[-1].data["gone"] is True
 
 

@@ -28,7 +28,7 @@ async def test_s1_a_character_is_made_and_rewritten_and_every_version_stays(web:
     assert shown["persona"] == "Keeps wasps."
     assert [version["persona"] for version in shown["versions"]] == ["Keeps bees.", "Keeps wasps."]
     listed = await web.get("/characters")
-    assert [bot["id"] for bot in listed] == [made["id"]]
+    assert [character["id"] for character in listed] == [made["id"]]
 
 
 async def test_d11_a_new_character_has_a_folder_with_templates_that_are_never_overwritten(web: Web) -> None:
@@ -44,44 +44,48 @@ async def test_s10_three_ready_made_characters(web: Web) -> None:
     offered = await web.get("/characters/ready")
     assert len(offered) == 3
     for one in offered:
-        bot = await web.post(f"/characters/ready/{one['name']}", status=201)
-        assert bot["kickoff"]
-        assert bot["initial_relationship"]
-        assert len(bot["voice_samples"]) >= 3
-        assert "\\\n" not in bot["persona"]
+        character = await web.post(f"/characters/ready/{one['name']}", status=201)
+        assert character["kickoff"]
+        assert character["initial_relationship"]
+        assert len(character["voice_samples"]) >= 3
+        assert "\\\n" not in character["persona"]
     assert (await web.post("/characters/ready/nobody", status=404))["fix"].startswith("There are:")
 
 
 async def test_s8_kickoff_proposes_and_confirms(web: Web) -> None:
-    bot = (await web.post("/characters", {"name": "Hale", "kickoff": "Hale comes in with the rain."}, status=201))["id"]
+    character = (
+        await web.post("/characters", {"name": "Hale", "kickoff": "Hale comes in with the rain."}, status=201)
+    )["id"]
     web.script.shapes["Opening"] = {"title": "Rain", "place": {"name": "the lamp room"}, "facts": ["Came by boat."]}
-    proposal = await web.get(f"/characters/{bot}/kickoff")
+    proposal = await web.get(f"/characters/{character}/kickoff")
     assert proposal["notice"] == ""
     assert proposal["opening"]["place"]["name"] == "the lamp room"
-    chat = await web.post(f"/characters/{bot}/kickoff", proposal["opening"], status=201)
+    chat = await web.post(f"/characters/{character}/kickoff", proposal["opening"], status=201)
     assert chat["title"] == "Rain"
     drawer = await web.get(f"/chats/{chat['id']}/drawer")
     assert drawer["scene"]["place"] == "the lamp room"
-    edge = next(edge for edge in drawer["edges"] if edge["of"] == bot)
+    edge = next(edge for edge in drawer["edges"] if edge["of"] == character)
     assert edge["knowledge"] == ["Came by boat."]
     assert [text[:20] for text in await web.texts(f"/chats/{chat['id']}")] == [proposal["opening"]["greeting"][:20]]
 
 
 async def test_s8_a_ready_made_character_brings_its_opening(web: Web) -> None:
-    bot = (await web.post("/characters/ready/maren", status=201))["id"]
-    proposal = await web.get(f"/characters/{bot}/kickoff")
-    chat = await web.post(f"/characters/{bot}/kickoff", proposal["opening"], status=201)
+    character = (await web.post("/characters/ready/maren", status=201))["id"]
+    proposal = await web.get(f"/characters/{character}/kickoff")
+    chat = await web.post(f"/characters/{character}/kickoff", proposal["opening"], status=201)
     drawer = await web.get(f"/chats/{chat['id']}/drawer")
     assert (chat["title"], proposal["notice"]) == ("The kettle and the static", "")
     assert drawer["scene"]["place"] == "the lighthouse kitchen"
 
 
 async def test_s8_a_classifier_that_fails_leaves_a_form_with_a_notice(web: Web) -> None:
-    bot = (await web.post("/characters", {"name": "Hale", "kickoff": "Hale comes in with the rain."}, status=201))["id"]
+    character = (
+        await web.post("/characters", {"name": "Hale", "kickoff": "Hale comes in with the rain."}, status=201)
+    )["id"]
     web.script.shapes["Opening"] = "not an opening"
-    proposal = await web.get(f"/characters/{bot}/kickoff")
+    proposal = await web.get(f"/characters/{character}/kickoff")
     assert proposal["notice"]
-    await web.post(f"/characters/{bot}/kickoff", proposal["opening"], status=201)
+    await web.post(f"/characters/{character}/kickoff", proposal["opening"], status=201)
 
 
 async def test_s12_a_turn_is_accepted_then_answered(web: Web) -> None:
@@ -234,18 +238,18 @@ async def test_s15_closing_a_scene_opens_the_next(web: Web) -> None:
 
 
 async def test_s25_reset_needs_the_name_and_clears_everything_lived(web: Web) -> None:
-    bot, chat = await web.begin()
+    character, chat = await web.begin()
     await web.say(chat, "I keep a tortoise.")
-    assert web.app.memory.count(bot) > 0
-    refused = await web.post(f"/characters/{bot}/reset", {"confirm": "maren"}, status=400)
+    assert web.app.memory.count(character) > 0
+    refused = await web.post(f"/characters/{character}/reset", {"confirm": "maren"}, status=400)
     assert "Maren Oke" in refused["fix"]
-    await web.post(f"/characters/{bot}/reset", {"confirm": "Maren Oke"})
+    await web.post(f"/characters/{character}/reset", {"confirm": "Maren Oke"})
     assert await web.get("/chats") == []
     await web.get(chat, status=404)
-    assert web.app.memory.count(bot) == 0
-    shown = await web.get(f"/characters/{bot}")
+    assert web.app.memory.count(character) == 0
+    shown = await web.get(f"/characters/{character}")
     assert shown["kickoff"]
-    again = await web.post(f"/characters/{bot}/kickoff", {}, status=201)
+    again = await web.post(f"/characters/{character}/kickoff", {}, status=201)
     drawer = await web.get(f"/chats/{again['id']}/drawer")
     assert {edge["affinity"] for edge in drawer["edges"]} == {50}
 
@@ -253,9 +257,9 @@ async def test_s25_reset_needs_the_name_and_clears_everything_lived(web: Web) ->
 async def test_s6_guests_come_and_go(web: Web) -> None:
     _, chat = await web.begin()
     guest = (await web.post("/characters/ready/io", status=201))["id"]
-    joined = await web.post(f"{chat}/guests", {"bot": guest}, status=201)
+    joined = await web.post(f"{chat}/guests", {"character": guest}, status=201)
     assert joined["guests"] == [{"id": guest, "name": "Io"}]
-    await web.post(f"{chat}/guests", {"bot": guest}, status=409)
+    await web.post(f"{chat}/guests", {"character": guest}, status=409)
     told = await web.say(chat, "Io, what do you count?")
     assert told["speaker"] == guest
     picked = await web.say(chat, "And you?", speaker="Maren Oke")
@@ -269,14 +273,14 @@ async def test_s6_guests_come_and_go(web: Web) -> None:
 
 
 async def test_s21_the_drawer(web: Web) -> None:
-    bot, chat = await web.begin(weather="rain", time="2031-05-04T08:00:00Z")
+    character, chat = await web.begin(weather="rain", time="2031-05-04T08:00:00Z")
     await web.say(chat, "I keep a tortoise.")
     drawer = await web.get(f"{chat}/drawer")
     assert drawer["weather"] == "rain"
     assert drawer["clock"].startswith("2031-05-04T08")
-    assert {(edge["of"], edge["toward"]) for edge in drawer["edges"]} == {("you", bot), (bot, "you")}
-    assert set(drawer["activities"]) == {"you", bot}
-    seen = drawer["characters"][bot]
+    assert {(edge["of"], edge["toward"]) for edge in drawer["edges"]} == {("you", character), (character, "you")}
+    assert set(drawer["activities"]) == {"you", character}
+    seen = drawer["characters"][character]
     assert "I keep a tortoise." in [memory["text"] for memory in seen["memories"]]
     assert (seen["pins"], seen["most_pins"]) == (0, 8)
 
@@ -354,10 +358,11 @@ async def test_a_full_disk_is_503(web: Web, monkeypatch: pytest.MonkeyPatch) -> 
 async def test_every_route_is_described(web: Web) -> None:
     described = await web.get("/openapi.json")
     wanted = {
-        "/health", "/you", "/characters", "/characters/import", "/characters/ready", "/characters/{bot}",
-        "/characters/{bot}/kickoff",
-        "/characters/{bot}/reset",
-        "/characters/{bot}/export", "/characters/{bot}/chats/import", "/chats", "/chats/{chat}", "/chats/{chat}/turns",
+        "/health", "/you", "/characters", "/characters/import", "/characters/ready", "/characters/{character_id}",
+        "/characters/{character_id}/kickoff",
+        "/characters/{character_id}/reset",
+        "/characters/{character_id}/export", "/characters/{character_id}/chats/import",
+        "/chats", "/chats/{chat}", "/chats/{chat}/turns",
         "/chats/{chat}/stop", "/chats/{chat}/regenerate", "/chats/{chat}/alternatives", "/chats/{chat}/choose",
         "/chats/{chat}/rewind", "/chats/{chat}/rewind/{turn}", "/chats/{chat}/undo", "/chats/{chat}/fork",
         "/chats/{chat}/scene/close", "/chats/{chat}/guests", "/chats/{chat}/drawer", "/chats/{chat}/prompt/{reply}",
@@ -380,15 +385,15 @@ async def test_two_clients_at_once_lose_nothing(web: Web) -> None:
 
 
 async def test_d11_a_deleted_character_leaves_the_cast_and_its_chats_stay(web: Web) -> None:
-    bot, chat = await web.begin()
+    character, chat = await web.begin()
     await web.say(chat, "Hello.")
-    name = (await web.get(f"/characters/{bot}"))["name"]
-    await web.post(f"/characters/{bot}/delete", {"confirm": "somebody"}, status=400)
-    await web.post(f"/characters/{bot}/delete", {"confirm": name})
+    name = (await web.get(f"/characters/{character}"))["name"]
+    await web.post(f"/characters/{character}/delete", {"confirm": "somebody"}, status=400)
+    await web.post(f"/characters/{character}/delete", {"confirm": name})
     assert await web.get("/characters") == []
     assert len(await web.get("/chats")) == 1
     assert (await web.texts(chat))[0] == "Hello."
-    shown = await web.get(f"/characters/{bot}")
+    shown = await web.get(f"/characters/{character}")
     told = {key: shown[key] for key in ("name", "persona")}
-    await web.client.put(f"/characters/{bot}", json=told)
-    assert [one["id"] for one in await web.get("/characters")] == [bot]
+    await web.client.put(f"/characters/{character}", json=told)
+    assert [one["id"] for one in await web.get("/characters")] == [character]

@@ -126,21 +126,23 @@ class ActivityQueries:
         self._crowd = crowd
         self._desk = desk
 
-    async def of(self, bot: str) -> CharacterActivity:
-        crowds = await self._attended(bot)
+    async def of(self, character: str) -> CharacterActivity:
+        crowds = await self._attended(character)
         there = {one.name for one in crowds}
         rooms = self._crowd.configs.rooms().values()
         return CharacterActivity(
-            stories=[self._played(bot, chat) for chat in self._story.chats.chats() if bot in chat.characters],
-            drafts=[self._written(bot, thread) for thread in self._draft.thread_queries.of_character(bot)],
+            stories=[
+                self._played(character, chat) for chat in self._story.chats.chats() if character in chat.characters
+            ],
+            drafts=[self._written(character, thread) for thread in self._draft.thread_queries.of_character(character)],
             crowds=crowds,
             seats=[(room.name, clean_line(room.title)) for room in rooms if room.name not in there],
-            desks=self._worked(bot),
-            memories=self._memory.count(bot),
-            remembered=[excerpt(one.text, 240) for one in self._memory.page(owner=bot, limit=_REMEMBERED)],
+            desks=self._worked(character),
+            memories=self._memory.count(character),
+            remembered=[excerpt(one.text, 240) for one in self._memory.page(owner=character, limit=_REMEMBERED)],
         )
 
-    def _played(self, bot: str, chat: Chat) -> StoryActivity:
+    def _played(self, character: str, chat: Chat) -> StoryActivity:
         names = self._story.participants.names(chat)
         latest = self._story.timeline.last_with_text(chat.room)
         return StoryActivity(
@@ -148,12 +150,12 @@ class ActivityQueries:
             title=clean_line(chat.title),
             turns=self._story.timeline.count(chat.room),
             snippet=excerpt(latest.text) if latest else "",
-            others=[clean_line(names[other]) for other in chat.characters if other != bot],
+            others=[clean_line(names[other]) for other in chat.characters if other != character],
             at=latest.at if latest else None,
             unread=ReadMarks(self._store).unread(chat.room),
         )
 
-    def _written(self, bot: str, thread: Thread) -> ThreadActivity:
+    def _written(self, character: str, thread: Thread) -> ThreadActivity:
         folder = self._draft.thread_queries.workspaces().get(thread.workspace)
         latest = TurnQueries(self._store).last_with_text(thread.room)
         pending = [one for one in self._draft.proposal_queries.of_thread(thread.room) if one.state == "pending"]
@@ -163,12 +165,12 @@ class ActivityQueries:
             document=clean_line(thread.document),
             folder=clean_line(folder[0]) if folder else "",
             at=latest.at if latest else None,
-            waiting=sum(one.author == bot for one in pending),
+            waiting=sum(one.author == character for one in pending),
         )
 
-    async def _attended(self, bot: str) -> list[CrowdActivity]:
+    async def _attended(self, character: str) -> list[CrowdActivity]:
         roster = self._crowd.configs
-        names = {name for name, persona in roster.personas().items() if character_id(persona) == bot}
+        names = {name for name, persona in roster.personas().items() if character_id(persona) == character}
         found = []
         for room in roster.rooms().values():
             persona = next((one for one in roster.personas_in(room) if one.name in names), None)
@@ -178,11 +180,11 @@ class ActivityQueries:
                 found.append(CrowdActivity(room.name, title, opened.state == "live", member_view(opened, persona)))
         return found
 
-    def _worked(self, bot: str) -> list[DeskActivity]:
-        name = clean_line(self._characters.get(bot).name)
+    def _worked(self, character: str) -> list[DeskActivity]:
+        name = clean_line(self._characters.get(character).name)
         found = []
         for chat in self._desk.queries.chats():
-            if chat.character == bot:
+            if chat.character == character:
                 busy = [one for one in self._desk.queries.status_processes(chat.room) if one.active]
                 running = [(excerpt(redact(one.task)), clean_line(one.status) or one.state) for one in busy]
                 found.append(DeskActivity(desk_item(self._store, self._desk, chat, name), running))
@@ -216,14 +218,14 @@ class CharacterVersion:
     """Against the version before; of the first there are none."""
 
 
-def version_history(bots: Sequence[Character], written: Mapping[int, datetime]) -> list[CharacterVersion]:
+def version_history(versions: Sequence[Character], written: Mapping[int, datetime]) -> list[CharacterVersion]:
     """Newest first."""
     made = []
     before: Identity | None = None
-    for bot in bots:
-        changes = _changes(before, bot.identity) if before is not None else []
-        made.append(CharacterVersion(bot.version, bot.identity, written.get(bot.version), changes))
-        before = bot.identity
+    for character in versions:
+        changes = _changes(before, character.identity) if before is not None else []
+        made.append(CharacterVersion(character.version, character.identity, written.get(character.version), changes))
+        before = character.identity
     return made[::-1]
 
 
@@ -277,14 +279,18 @@ class CharacterCard:
 
 @router.get("")
 async def gallery(characters: CharactersDep, story: StoryDep, workspaces: WorkspacesDep, request: Request) -> Response:
-    chats = Counter(bot for chat in story.chats.chats() for bot in chat.characters)
-    bots = [
+    chats = Counter(character for chat in story.chats.chats() for character in chat.characters)
+    cards = [
         CharacterCard(
-            bot.id, bot.name, one_line_description(bot.identity), portrait_url(workspaces, bot.id), chats[bot.id]
+            character.id,
+            character.name,
+            one_line_description(character.identity),
+            portrait_url(workspaces, character.id),
+            chats[character.id],
         )
-        for bot in characters.all()
+        for character in characters.all()
     ]
-    return page_response(request, "characters/characters.html", bots=bots, ready=_ready())
+    return page_response(request, "characters/characters.html", characters=cards, ready=_ready())
 
 
 @router.get("/new")
@@ -293,63 +299,68 @@ async def new(characters: CharactersDep, request: Request) -> Response:
     return page_response(request, "characters/new.html", ready=_ready(), first=first, identity=None)
 
 
-@router.get("/{bot}")
+@router.get("/{character_id}")
 async def show(
-    characters: CharactersDep, workspaces: WorkspacesDep, activity: ActivityDep, request: Request, bot: str
+    characters: CharactersDep, workspaces: WorkspacesDep, activity: ActivityDep, request: Request, character_id: str
 ) -> Response:
-    found = characters.get(bot)
-    told = version_history(characters.versions(bot), characters.version_dates(bot))
+    found = characters.get(character_id)
+    versions = version_history(characters.versions(character_id), characters.version_dates(character_id))
     return page_response(
         request,
         "characters/character.html",
-        bot=found,
-        portrait=portrait_url(workspaces, bot),
-        versions=told,
-        where=await activity.of(bot),
+        character=found,
+        portrait=portrait_url(workspaces, character_id),
+        versions=versions,
+        where=await activity.of(character_id),
     )
 
 
-@router.get("/{bot}/edit")
-async def edit(characters: CharactersDep, request: Request, bot: str) -> Response:
-    found = characters.get(bot)
-    return page_response(request, "characters/edit.html", bot=found, identity=found.identity)
+@router.get("/{character_id}/edit")
+async def edit(characters: CharactersDep, request: Request, character_id: str) -> Response:
+    found = characters.get(character_id)
+    return page_response(request, "characters/edit.html", character=found, identity=found.identity)
 
 
-@router.get("/{bot}/kickoff")
-async def kickoff(characters: CharactersDep, workspaces: WorkspacesDep, request: Request, bot: str) -> Response:
+@router.get("/{character_id}/kickoff")
+async def kickoff(
+    characters: CharactersDep, workspaces: WorkspacesDep, request: Request, character_id: str
+) -> Response:
     """The page is there at once; what the classifier reads from the prose comes into it when it is ready."""
     return page_response(
-        request, "characters/opening.html", bot=characters.get(bot), portrait=portrait_url(workspaces, bot)
+        request,
+        "characters/opening.html",
+        character=characters.get(character_id),
+        portrait=portrait_url(workspaces, character_id),
     )
 
 
-@router.get("/{bot}/kickoff/form")
-async def kickoff_form(characters: CharactersDep, story: StoryDep, bot: str, empty: bool = False) -> Response:
-    found = characters.get(bot)
+@router.get("/{character_id}/kickoff/form")
+async def kickoff_form(characters: CharactersDep, story: StoryDep, character_id: str, empty: bool = False) -> Response:
+    found = characters.get(character_id)
     proposal = _by_hand(found) if empty else await _proposal(story, found)
-    told = proposal.opening
-    starts = f"{told.start_time(datetime.now(UTC)):%Y-%m-%dT%H:%M}" if told.time else ""
+    opening = proposal.opening
+    starts = f"{opening.start_time(datetime.now(UTC)):%Y-%m-%dT%H:%M}" if opening.time else ""
     return fragment_response(
         "characters/opening_form.html",
-        bot=found,
+        character=found,
         you=characters.owner(),
-        opening=told,
+        opening=opening,
         notice=proposal.notice,
         starts=starts,
     )
 
 
-async def _proposal(story: StoryService, bot: Character) -> OpeningProposal:
+async def _proposal(story: StoryService, character: Character) -> OpeningProposal:
     """S8: whatever goes wrong, there is a form."""
     try:
-        return await story.propose_opening(bot.id)
+        return await story.propose_opening(character.id)
     except CoterieError as error:
-        empty = _by_hand(bot)
+        empty = _by_hand(character)
         return empty.model_copy(update={"notice": f"{error.what} Fill in what you like by hand."})
 
 
-def _by_hand(bot: Character) -> OpeningProposal:
-    greeting = (bot.card.data.first_mes if bot.card else "") or bot.identity.kickoff
+def _by_hand(character: Character) -> OpeningProposal:
+    greeting = (character.card.data.first_mes if character.card else "") or character.identity.kickoff
     return OpeningProposal(opening=Opening(greeting=greeting))
 
 

@@ -53,12 +53,12 @@ router = APIRouter(prefix="/characters", tags=["characters"], responses=ERROR_RE
 
 @router.get("", summary="All characters")
 async def list_characters(characters: CharactersDep) -> list[CharacterResponse]:
-    return [CharacterResponse.of(bot) for bot in characters.all()]
+    return [CharacterResponse.of(character) for character in characters.all()]
 
 
 @router.post("", summary="Make a character", status_code=status.HTTP_201_CREATED)
-async def create_character(character_importer: CharacterImporterDep, told: CharacterRequest) -> CharacterResponse:
-    return CharacterResponse.of(await character_importer.author(Identity(id=new_id(), **told.model_dump())))
+async def create_character(character_importer: CharacterImporterDep, body: CharacterRequest) -> CharacterResponse:
+    return CharacterResponse.of(await character_importer.author(Identity(id=new_id(), **body.model_dump())))
 
 
 @router.get("/ready", summary="Ready-made characters to pick from")
@@ -71,39 +71,43 @@ async def create_ready_made(character_importer: CharacterImporterDep, name: str)
     return CharacterResponse.of(await character_importer.author(starter_character(name)))
 
 
-@router.get("/{bot}", summary="A character with every version of it")
-async def show(characters: CharactersDep, bot: str) -> CharacterWithVersions:
-    versions = [CharacterResponse.of(version) for version in characters.versions(bot)]
-    return CharacterWithVersions(**CharacterResponse.of(characters.get(bot)).model_dump(), versions=versions)
+@router.get("/{character_id}", summary="A character with every version of it")
+async def show(characters: CharactersDep, character_id: str) -> CharacterWithVersions:
+    versions = [CharacterResponse.of(version) for version in characters.versions(character_id)]
+    return CharacterWithVersions(**CharacterResponse.of(characters.get(character_id)).model_dump(), versions=versions)
 
 
-@router.put("/{bot}", summary="Write a character anew; chats that began keep the version they began with")
+@router.put("/{character_id}", summary="Write a character anew; chats that began keep the version they began with")
 async def rewrite(
-    characters: CharactersDep, character_importer: CharacterImporterDep, bot: str, told: CharacterRequest
+    characters: CharactersDep, character_importer: CharacterImporterDep, character_id: str, body: CharacterRequest
 ) -> CharacterResponse:
-    characters.get(bot)
-    return CharacterResponse.of(await character_importer.author(Identity(id=bot, **told.model_dump())))
+    characters.get(character_id)
+    return CharacterResponse.of(await character_importer.author(Identity(id=character_id, **body.model_dump())))
 
 
-@router.get("/{bot}/kickoff", summary="A proposal for the opening scene, to be corrected and confirmed")
-async def propose(story: StoryDep, bot: str) -> OpeningProposal:
-    return await story.propose_opening(bot)
+@router.get("/{character_id}/kickoff", summary="A proposal for the opening scene, to be corrected and confirmed")
+async def propose(story: StoryDep, character_id: str) -> OpeningProposal:
+    return await story.propose_opening(character_id)
 
 
-@router.post("/{bot}/kickoff", summary="Confirm the opening scene: a chat begins", status_code=status.HTTP_201_CREATED)
-async def begin_chat(store: StoreDep, story: StoryDep, bot: str, opening: Opening) -> ChatResponse:
-    return ChatResponse.of(store, story, await story.begin(bot, opening))
+@router.post(
+    "/{character_id}/kickoff", summary="Confirm the opening scene: a chat begins", status_code=status.HTTP_201_CREATED
+)
+async def begin_chat(store: StoreDep, story: StoryDep, character_id: str, opening: Opening) -> ChatResponse:
+    return ChatResponse.of(store, story, await story.begin(character_id, opening))
 
 
-@router.post("/{bot}/reset", summary="Start a character's life over; who it is stays")
-async def reset(characters: CharactersDep, story: StoryDep, bot: str, told: ConfirmRequest) -> CharacterResponse:
-    await story.reset(bot, told.confirm)
-    return CharacterResponse.of(characters.get(bot))
+@router.post("/{character_id}/reset", summary="Start a character's life over; who it is stays")
+async def reset(
+    characters: CharactersDep, story: StoryDep, character_id: str, body: ConfirmRequest
+) -> CharacterResponse:
+    await story.reset(character_id, body.confirm)
+    return CharacterResponse.of(characters.get(character_id))
 
 
-@router.post("/{bot}/delete", summary="Take a character out of the cast; its chats and its folder stay")
-async def delete(characters: CharactersDep, bot: str, told: ConfirmRequest) -> DoneResponse:
-    await characters.delete(bot, told.confirm)
+@router.post("/{character_id}/delete", summary="Take a character out of the cast; its chats and its folder stay")
+async def delete(characters: CharactersDep, character_id: str, body: ConfirmRequest) -> DoneResponse:
+    await characters.delete(character_id, body.confirm)
     return DoneResponse()
 
 
@@ -130,22 +134,24 @@ _TYPES = {
     status_code=status.HTTP_201_CREATED,
     openapi_extra=FILE_BODY,
 )
-async def import_bot(
+async def import_character(
     character_importer: CharacterImporterDep, request: Request, name: Annotated[str, Query(max_length=200)] = ""
 ) -> ImportResponse:
-    bot, notes = await character_importer.import_file(await read_upload(request), name)
-    return ImportResponse(bot=CharacterResponse.of(bot), notes=notes)
+    character, notes = await character_importer.import_file(await read_upload(request), name)
+    return ImportResponse(character=CharacterResponse.of(character), notes=notes)
 
 
-@files_router.get("/characters/{bot}/export", summary="A character as a card, or whole with its memories as one file")
-async def export_bot(
+@files_router.get(
+    "/characters/{character_id}/export", summary="A character as a card, or whole with its memories as one file"
+)
+async def export_character_file(
     store: StoreDep,
     characters: CharactersDep,
     workspaces: WorkspacesDep,
-    bot: str,
+    character_id: str,
     kind: Annotated[BotFormat, Query(alias="format")] = "json",
 ) -> Response:
-    found = characters.get(bot)
+    found = characters.get(character_id)
     if kind == "character":
         card = workspaces.card_with_files(found) if found.card is not None else None
         return _file(export_character(store, characters, found, card), kind, f"{found.id}.character.json")
@@ -153,7 +159,7 @@ async def export_bot(
 
 
 @files_router.post(
-    "/characters/{bot}/chats/import",
+    "/characters/{character_id}/chats/import",
     summary="Take in a SillyTavern chat (JSONL) with its turns and swipes",
     status_code=status.HTTP_201_CREATED,
     openapi_extra=FILE_BODY,
@@ -163,11 +169,11 @@ async def import_chat(
     characters: CharactersDep,
     memory: MemoryDep,
     story: StoryDep,
-    bot: str,
+    character_id: str,
     request: Request,
     title: Annotated[str, Query(max_length=200)] = "",
 ) -> ChatResponse:
-    found = characters.get(bot)
+    found = characters.get(character_id)
     chat = TavernChat.read(await read_upload(request))
     made = await import_tavern_chat(story, store, memory, found, chat, title)
     return ChatResponse.of(store, story, made)
@@ -190,15 +196,15 @@ def _file(data: bytes, kind: str, name: str) -> Response:
 portrait_router = APIRouter(include_in_schema=False)
 
 
-def portrait_url(workspaces: Workspaces, bot: str) -> str:
+def portrait_url(workspaces: Workspaces, character_id: str) -> str:
     """Where a character's picture is, or nothing if it has none. A new picture has a new address."""
-    found = read_portrait(workspaces.folder(bot))
-    return f"/characters/{bot}/portrait?of={found.version:x}" if found else ""
+    found = read_portrait(workspaces.folder(character_id))
+    return f"/characters/{character_id}/portrait?of={found.version:x}" if found else ""
 
 
-@portrait_router.get("/characters/{bot}/portrait")
-async def serve_portrait(characters: CharactersDep, workspaces: WorkspacesDep, bot: str) -> Response:
-    found = read_portrait(workspaces.folder(characters.get(bot).id))
+@portrait_router.get("/characters/{character_id}/portrait")
+async def serve_portrait(characters: CharactersDep, workspaces: WorkspacesDep, character_id: str) -> Response:
+    found = read_portrait(workspaces.folder(characters.get(character_id).id))
     if found is None:
         raise HTTPException(404, "This character has no portrait")
     headers = {"Cache-Control": "private, max-age=31536000, immutable"}

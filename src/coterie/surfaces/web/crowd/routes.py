@@ -161,8 +161,8 @@ async def rules(crowd: CrowdDep, room: str) -> RoomConfig:
 
 
 @router.put("/{room}/rules", summary="Change the room's tempo and moderation; kept as a file of your own")
-async def change_rules(crowd: CrowdDep, room: str, told: RoomRulesRequest) -> RoomConfig:
-    return (await crowd.change_rules(room, told.model_dump())).rules
+async def change_rules(crowd: CrowdDep, room: str, body: RoomRulesRequest) -> RoomConfig:
+    return (await crowd.change_rules(room, body.model_dump())).rules
 
 
 @router.get("/{room}/messages", summary="What was said, oldest first")
@@ -180,21 +180,21 @@ async def messages(
 
 
 @router.post("/{room}/messages", summary="Say something, as yourself")
-async def say(characters: CharactersDep, crowd: CrowdDep, room: str, told: ChatLineRequest) -> ChatMessage:
+async def say(characters: CharactersDep, crowd: CrowdDep, room: str, body: ChatLineRequest) -> ChatMessage:
     gateway = (await crowd.room(room)).gateway
     author = ChatAuthor(name=owner_chat_name(characters), kind="human")
-    post = ChatPost(id=told.id or new_id(), room=room, author=author, text=told.text, reply_to=told.reply_to)
+    post = ChatPost(id=body.id or new_id(), room=room, author=author, text=body.text, reply_to=body.reply_to)
     return await gateway.post(post)
 
 
 @router.post("/{room}/seats", summary="Let somebody of the cast sit in a room, from the next session on")
-async def seat(characters: CharactersDep, crowd: CrowdDep, room: str, told: AddMemberRequest) -> Persona:
-    return await crowd.add_member(room, characters.find(told.character).identity)
+async def seat(characters: CharactersDep, crowd: CrowdDep, room: str, body: AddMemberRequest) -> Persona:
+    return await crowd.add_member(room, characters.find(body.character).identity)
 
 
 @router.post("/{room}/start", summary="Begin an evening around a stream")
-async def start(crowd: CrowdDep, room: str, told: StartSessionRequest) -> CrowdRoomResponse:
-    return CrowdRoomResponse.of(await crowd.start(room, told.stream.strip() or SAMPLE, line_source=told.speaking))
+async def start(crowd: CrowdDep, room: str, body: StartSessionRequest) -> CrowdRoomResponse:
+    return CrowdRoomResponse.of(await crowd.start(room, body.stream.strip() or SAMPLE, line_source=body.speaking))
 
 
 @router.post("/{room}/stop", summary="End the evening; everybody looks back")
@@ -203,9 +203,9 @@ async def stop(crowd: CrowdDep, room: str) -> CrowdRoomResponse:
 
 
 @router.post("/{room}/rulings", summary="Time out, ban, pardon, slow down, followers only, switch off")
-async def rule(characters: CharactersDep, crowd: CrowdDep, room: str, told: ModerationRequest) -> DoneResponse:
+async def rule(characters: CharactersDep, crowd: CrowdDep, room: str, body: ModerationRequest) -> DoneResponse:
     gateway = (await crowd.room(room)).gateway
-    await gateway.moderate(CrowdRuled(at_ms=gateway.now_ms(), by=owner_chat_name(characters), **told.model_dump()))
+    await gateway.moderate(CrowdRuled(at_ms=gateway.now_ms(), by=owner_chat_name(characters), **body.model_dump()))
     return DoneResponse()
 
 
@@ -217,16 +217,16 @@ async def audit(
 
 
 @router.post("/{room}/people/{name}/revert", summary="Take somebody back to an earlier snapshot, exactly")
-async def revert(crowd: CrowdDep, room: str, name: str, told: RevertRequest) -> DoneResponse:
+async def revert(crowd: CrowdDep, room: str, name: str, body: RevertRequest) -> DoneResponse:
     opened = await crowd.room(room)
-    await opened.drift.revert(opened.persona(name), told.to)
+    await opened.drift.revert(opened.persona(name), body.to)
     return DoneResponse()
 
 
 @router.post("/{room}/people/{name}/freeze", summary="Forbid somebody to change, or allow it again")
-async def freeze(crowd: CrowdDep, room: str, name: str, told: FreezeRequest) -> DoneResponse:
+async def freeze(crowd: CrowdDep, room: str, name: str, body: FreezeRequest) -> DoneResponse:
     opened = await crowd.room(room)
-    await opened.drift.freeze(opened.persona(name), told.frozen)
+    await opened.drift.freeze(opened.persona(name), body.frozen)
     return DoneResponse()
 
 

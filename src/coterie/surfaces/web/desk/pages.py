@@ -77,7 +77,7 @@ class DeskTurnView:
 async def desks(store: StoreDep, characters: CharactersDep, desk: DeskDep, request: Request) -> Response:
     listed = [_chat_row(store, characters, desk, chat) for chat in desk.queries.chats()]
     standing = await desk.sandbox.status()
-    choices = [(bot.id, clean_line(bot.name)) for bot in characters.all()]
+    choices = [(character.id, clean_line(character.name)) for character in characters.all()]
     return page_response(request, "desk/chats.html", chats=listed, choices=choices, sandbox=standing)
 
 

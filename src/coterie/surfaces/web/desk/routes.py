@@ -266,15 +266,17 @@ async def chats(characters: CharactersDep, desk: DeskDep) -> list[DeskChatRespon
 
 
 @router.post("", summary="Begin a conversation", status_code=status.HTTP_201_CREATED)
-async def begin(store: StoreDep, characters: CharactersDep, desk: DeskDep, taken: DeskChatRequest) -> DeskChatResponse:
-    bot = characters.find(taken.character)
-    if not taken.webhook:
-        return DeskChatResponse.of(characters, desk, desk.queries.chat(await desk.open(bot.id, OWNER, taken.title)))
-    place, rooms = RoomRef(surface="webhook", id=taken.webhook), Rooms(store)
+async def begin(store: StoreDep, characters: CharactersDep, desk: DeskDep, body: DeskChatRequest) -> DeskChatResponse:
+    character = characters.find(body.character)
+    if not body.webhook:
+        return DeskChatResponse.of(
+            characters, desk, desk.queries.chat(await desk.open(character.id, OWNER, body.title))
+        )
+    place, rooms = RoomRef(surface="webhook", id=body.webhook), Rooms(store)
     if rooms.find(place) is not None:
-        raise DeskError(f"The webhook room {taken.webhook!r} is in use.", "Choose a name that nobody has called yet.")
-    opened = await DeskConversation(store, desk, characters).open(OWNER, bot.id, taken.title)
-    bound = await rooms.bind(place, OWNER, DeskConversation.mode, bot.id, opened, taken.title or bot.name)
+        raise DeskError(f"The webhook room {body.webhook!r} is in use.", "Choose a name that nobody has called yet.")
+    opened = await DeskConversation(store, desk, characters).open(OWNER, character.id, body.title)
+    bound = await rooms.bind(place, OWNER, DeskConversation.mode, character.id, opened, body.title or character.name)
     return DeskChatResponse.of(characters, desk, desk.queries.chat(bound.context))
 
 
@@ -295,9 +297,9 @@ async def skills(characters: CharactersDep, desk: DeskDep, character: str) -> li
 
 @router.put("/skills/{character}/{skill}", summary="Switch a skill on or off")
 async def switch_skill(
-    characters: CharactersDep, desk: DeskDep, character: str, skill: str, taken: SwitchRequest
+    characters: CharactersDep, desk: DeskDep, character: str, skill: str, body: SwitchRequest
 ) -> list[SkillResponse]:
-    await desk.skills.switch(characters.find(character).id, skill, on=taken.on, actor=OWNER)
+    await desk.skills.switch(characters.find(character).id, skill, on=body.on, actor=OWNER)
     return await skills(characters, desk, character)
 
 
@@ -346,16 +348,16 @@ async def say(
     characters: CharactersDep,
     desk: DeskDep,
     chat: str,
-    taken: DeskMessageRequest,
+    body: DeskMessageRequest,
     response: Response,
     wait: bool = False,
 ) -> DeskReplyResponse:
     found = desk.queries.chat(f"room:{chat}")
-    if decided := await desk.confirmations.handle_answer(found, taken.text, OWNER):
+    if decided := await desk.confirmations.handle_answer(found, body.text, OWNER):
         response.status_code = status.HTTP_200_OK
         return DeskReplyResponse(decided=decided)
-    key = f"api:{found.room}:{taken.key}" if taken.key else None
-    turn = await desk.send_message(found.room, taken.text, person=OWNER, key=key)
+    key = f"api:{found.room}:{body.key}" if body.key else None
+    turn = await desk.send_message(found.room, body.text, person=OWNER, key=key)
     if not wait:
         return DeskReplyResponse(turn=turn)
     try:
@@ -381,9 +383,9 @@ async def processes(desk: DeskDep, chat: str) -> list[ProcessResponse]:
 
 
 @router.post(_CHAT + "/workers", summary="Give a worker a task yourself", status_code=status.HTTP_201_CREATED)
-async def start_worker(desk: DeskDep, chat: str, taken: TaskRequest) -> ProcessResponse:
+async def start_worker(desk: DeskDep, chat: str, body: TaskRequest) -> ProcessResponse:
     room = f"room:{chat}"
-    worker = await desk.start_worker(room, taken.task, interactive=taken.interactive, person=OWNER)
+    worker = await desk.start_worker(room, body.task, interactive=body.interactive, person=OWNER)
     return ProcessResponse.of(desk.queries.process(room, worker))
 
 
@@ -400,14 +402,14 @@ async def cancel(desk: DeskDep, chat: str, process: str) -> DoneResponse:
 
 
 @router.post(_PROCESS + "/follow-up", summary="Give a waiting worker its follow-up")
-async def follow_up(desk: DeskDep, chat: str, process: str, taken: FollowUpRequest) -> ProcessResponse:
-    await desk.processes.send_follow_up(f"room:{chat}", process, taken.text, actor=OWNER)
+async def follow_up(desk: DeskDep, chat: str, process: str, body: FollowUpRequest) -> ProcessResponse:
+    await desk.processes.send_follow_up(f"room:{chat}", process, body.text, actor=OWNER)
     return ProcessResponse.of(desk.queries.process(f"room:{chat}", process))
 
 
 @router.post(_PROCESS + "/answer", summary="Your yes or no to a tool that sends or spends")
-async def answer(desk: DeskDep, chat: str, process: str, taken: ConfirmationRequest) -> ProcessResponse:
-    await desk.processes.confirm(f"room:{chat}", process, allowed=taken.allowed, actor=OWNER)
+async def answer(desk: DeskDep, chat: str, process: str, body: ConfirmationRequest) -> ProcessResponse:
+    await desk.processes.confirm(f"room:{chat}", process, allowed=body.allowed, actor=OWNER)
     return ProcessResponse.of(desk.queries.process(f"room:{chat}", process))
 
 
@@ -418,20 +420,20 @@ async def schedules(desk: DeskDep, chat: str) -> list[ScheduleResponse]:
 
 
 @router.post(_CHAT + "/schedules", summary="Add a schedule", status_code=status.HTTP_201_CREATED)
-async def add_schedule(desk: DeskDep, chat: str, taken: ScheduleRequest) -> ScheduleResponse:
-    made = await desk.schedules.set(f"room:{chat}", taken.prompt, taken.when, actor=OWNER)
+async def add_schedule(desk: DeskDep, chat: str, body: ScheduleRequest) -> ScheduleResponse:
+    made = await desk.schedules.set(f"room:{chat}", body.prompt, body.when, actor=OWNER)
     return ScheduleResponse.of(desk.schedules.queries.get(f"room:{chat}", made))
 
 
 @router.put(_SCHEDULE, summary="Change what is done, or when")
-async def change_schedule(desk: DeskDep, chat: str, schedule: str, taken: ScheduleRequest) -> ScheduleResponse:
-    await desk.schedules.set(f"room:{chat}", taken.prompt, taken.when, schedule=schedule, actor=OWNER)
+async def change_schedule(desk: DeskDep, chat: str, schedule: str, body: ScheduleRequest) -> ScheduleResponse:
+    await desk.schedules.set(f"room:{chat}", body.prompt, body.when, schedule=schedule, actor=OWNER)
     return ScheduleResponse.of(desk.schedules.queries.get(f"room:{chat}", schedule))
 
 
 @router.post(_SCHEDULE + "/switch", summary="Switch it on or off")
-async def switch_schedule(desk: DeskDep, chat: str, schedule: str, taken: SwitchRequest) -> ScheduleResponse:
-    await desk.schedules.switch(f"room:{chat}", schedule, on=taken.on, actor=OWNER)
+async def switch_schedule(desk: DeskDep, chat: str, schedule: str, body: SwitchRequest) -> ScheduleResponse:
+    await desk.schedules.switch(f"room:{chat}", schedule, on=body.on, actor=OWNER)
     return ScheduleResponse.of(desk.schedules.queries.get(f"room:{chat}", schedule))
 
 

@@ -290,7 +290,7 @@ async def document(
         branches=branches,
         waiting=waiting,
         decided=decided,
-        bots=characters.all(),
+        characters=characters.all(),
         thread=thread,
         at=at,
         channel=channel_name(workspace, sheet.branch, path),
@@ -347,7 +347,7 @@ async def compare(
         "source": source,
         "target": target,
         "hunks": hunks,
-        "bots": characters.all(),
+        "characters": characters.all(),
     }
     return page_response(request, "draft/compare.html", workspace=workspace, folder=name, here="/draft", **told)
 

@@ -95,10 +95,10 @@ async def workspaces(draft: DraftDep) -> list[WorkspaceResponse]:
 @router.post(
     "/workspaces", summary="A new workspace, or a repository adopted as one", status_code=status.HTTP_201_CREATED
 )
-async def open_workspace(draft: DraftDep, taken: WorkspaceRequest) -> WorkspaceResponse:
-    if taken.folder is None:
-        return _shape(draft, await draft.workspaces.create(taken.name))
-    return _shape(draft, await draft.workspaces.open(Path(taken.folder), taken.name))
+async def open_workspace(draft: DraftDep, body: WorkspaceRequest) -> WorkspaceResponse:
+    if body.folder is None:
+        return _shape(draft, await draft.workspaces.create(body.name))
+    return _shape(draft, await draft.workspaces.open(Path(body.folder), body.name))
 
 
 @router.get(_ONE + "/documents", summary="The documents of a branch")
@@ -118,14 +118,14 @@ async def document(draft: DraftDep, workspace: str, path: str, branch: str | Non
     summary="Save what was written by hand; merged with what others wrote, or 409 with the difference",
 )
 async def save(
-    draft: DraftDep, who: CurrentPerson, workspace: str, path: str, taken: SaveRequest
+    draft: DraftDep, who: CurrentPerson, workspace: str, path: str, body: SaveRequest
 ) -> DocumentVersionResponse:
-    branch = taken.branch or draft.workspaces.repository(workspace).main_branch
-    room = f"room:{taken.thread}" if taken.thread else None
+    branch = body.branch or draft.workspaces.repository(workspace).main_branch
+    room = f"room:{body.thread}" if body.thread else None
     if room is not None:
         draft.thread_queries.thread(room)
     return DocumentVersionResponse.of(
-        await draft.documents.save(workspace, path, branch, taken.text, taken.base, who, room)
+        await draft.documents.save(workspace, path, branch, body.text, body.base, who, room)
     )
 
 
@@ -142,8 +142,8 @@ async def branches(draft: DraftDep, workspace: str) -> list[str]:
 
 
 @router.post(_ONE + "/branches", summary="A new branch", status_code=status.HTTP_201_CREATED)
-async def create_branch(draft: DraftDep, workspace: str, taken: BranchRequest) -> list[str]:
-    await draft.workspaces.create_branch(workspace, taken.name, taken.source)
+async def create_branch(draft: DraftDep, workspace: str, body: BranchRequest) -> list[str]:
+    await draft.documents.create_branch(workspace, body.name, body.source)
     return await branches(draft, workspace)
 
 
@@ -154,8 +154,8 @@ async def compare(draft: DraftDep, workspace: str, source: str, target: str) -> 
 
 
 @router.post(_ONE + "/merge", summary="One branch into another, where they do not clash")
-async def merge(draft: DraftDep, who: CurrentPerson, workspace: str, taken: MergeRequest) -> MergeResponse:
-    return MergeResponse(commit=await draft.documents.merge(workspace, taken.source, taken.target, who))
+async def merge(draft: DraftDep, who: CurrentPerson, workspace: str, body: MergeRequest) -> MergeResponse:
+    return MergeResponse(commit=await draft.documents.merge(workspace, body.source, body.target, who))
 
 
 @router.get(_ONE + "/history", summary="The commits of a branch, newest first; of one document, those that changed it")
@@ -184,24 +184,24 @@ async def threads(
 
 
 @router.post(_ONE + "/threads", summary="Begin a thread", status_code=status.HTTP_201_CREATED)
-async def open_thread(draft: DraftDep, who: CurrentPerson, workspace: str, taken: ThreadRequest) -> ThreadResponse:
+async def open_thread(draft: DraftDep, who: CurrentPerson, workspace: str, body: ThreadRequest) -> ThreadResponse:
     thread = await draft.threads.open_thread(
         workspace,
-        taken.document,
-        taken.members,
+        body.document,
+        body.members,
         who,
-        branch=taken.branch,
-        title=taken.title,
-        selection=taken.selection.span() if taken.selection else None,
-        exact=taken.selection.exact if taken.selection else "",
-        against=taken.against,
+        branch=body.branch,
+        title=body.title,
+        selection=body.selection.span() if body.selection else None,
+        exact=body.selection.exact if body.selection else "",
+        against=body.against,
     )
     return ThreadResponse.of(thread)
 
 
 @router.put(_ONE + "/watch", summary="Be told of what is said about a document, or no longer")
-async def watch(draft: DraftDep, who: CurrentPerson, workspace: str, taken: WatchRequest) -> DoneResponse:
-    await draft.notifications.watch(workspace, taken.document, who, taken.watching)
+async def watch(draft: DraftDep, who: CurrentPerson, workspace: str, body: WatchRequest) -> DoneResponse:
+    await draft.notifications.watch(workspace, body.document, who, body.watching)
     return DoneResponse(done=True)
 
 
@@ -238,13 +238,13 @@ async def live_document(draft: DraftDep, workspace: str, path: str, branch: str 
     _SHEET, summary="Keystrokes that count from a number; the answer is all that came since. 410: start from the text"
 )
 async def apply_edits(
-    draft: DraftDep, who: CurrentPerson, workspace: str, path: str, taken: EditRequest
+    draft: DraftDep, who: CurrentPerson, workspace: str, path: str, body: EditRequest
 ) -> EditResponse:
-    found = draft.documents.live.of_epoch(workspace, path, taken.branch, taken.epoch)
-    room = draft.thread_queries.thread(f"room:{taken.thread}").room if taken.thread else None
-    updates = [Update(one.client, one.changes) for one in taken.updates]
-    in_time = await draft.documents.add_updates(workspace, found, taken.version, updates, who, room)
-    since = found.updates_since(taken.version)
+    found = draft.documents.live.of_epoch(workspace, path, body.branch, body.epoch)
+    room = draft.thread_queries.thread(f"room:{body.thread}").room if body.thread else None
+    updates = [Update(one.client, one.changes) for one in body.updates]
+    in_time = await draft.documents.add_updates(workspace, found, body.version, updates, who, room)
+    since = found.updates_since(body.version)
     if since is None:
         raise LiveDocumentGone("Too much was typed since this page last looked.", "What you typed is merged in; go on.")
     return EditResponse.of(found, since, taken=in_time)
@@ -276,18 +276,18 @@ async def show(draft: DraftDep, thread: str) -> ThreadDetailResponse:
     response_class=StreamingResponse,
 )
 async def send_message(
-    draft: DraftDep, who: CurrentPerson, thread: str, taken: ThreadMessageRequest, after: LastEventId
+    draft: DraftDep, who: CurrentPerson, thread: str, body: ThreadMessageRequest, after: LastEventId
 ) -> StreamingResponse:
     """With the same `key` again, and `Last-Event-ID`, it goes on after that event."""
-    asked = await _start_turn(draft, who, thread, taken)
+    asked = await _start_turn(draft, who, thread, body)
     return _stream(draft, draft.thread_queries.thread(f"room:{thread}"), asked.reply, after)
 
 
 @threads_router.post(_THREAD + "/messages", summary="The same, answered at once: the reply is heard on the live stream")
 async def send_message_async(
-    draft: DraftDep, who: CurrentPerson, thread: str, taken: ThreadMessageRequest
+    draft: DraftDep, who: CurrentPerson, thread: str, body: ThreadMessageRequest
 ) -> StartedTurnResponse:
-    return StartedTurnResponse.of(await _start_turn(draft, who, thread, taken))
+    return StartedTurnResponse.of(await _start_turn(draft, who, thread, body))
 
 
 @threads_router.get(
@@ -330,16 +330,16 @@ async def change_shown(draft: DraftDep, change: str) -> ProposalResponse:
 
 @threads_router.post(_CHANGE + "/accept", summary="Accept a proposal, as it is or edited: one commit")
 async def accept(
-    draft: DraftDep, who: CurrentPerson, change: str, taken: AcceptRequest | None = None
+    draft: DraftDep, who: CurrentPerson, change: str, body: AcceptRequest | None = None
 ) -> ProposalResponse:
-    return ProposalResponse.of(await draft.proposals.accept(change, who, text=taken.text if taken else None))
+    return ProposalResponse.of(await draft.proposals.accept(change, who, text=body.text if body else None))
 
 
 @threads_router.post(_CHANGE + "/decline", summary="Decline a proposal, with a comment that the model will know")
 async def decline(
-    draft: DraftDep, who: CurrentPerson, change: str, taken: DeclineRequest | None = None
+    draft: DraftDep, who: CurrentPerson, change: str, body: DeclineRequest | None = None
 ) -> ProposalResponse:
-    return ProposalResponse.of(await draft.proposals.decline(change, who, taken.comment if taken else ""))
+    return ProposalResponse.of(await draft.proposals.decline(change, who, body.comment if body else ""))
 
 
 @threads_router.post(_CHANGE + "/withdraw", summary="Take a proposal back")
@@ -357,12 +357,12 @@ async def repropose(draft: DraftDep, who: CurrentPerson, change: str) -> Proposa
     return ProposalResponse.of(await draft.proposals.repropose(change, who))
 
 
-async def _start_turn(draft: DraftService, who: Contributor, thread: str, taken: ThreadMessageRequest) -> StartedReply:
-    selection = taken.selection.span() if taken.selection else None
-    exact = taken.selection.exact if taken.selection else ""
+async def _start_turn(draft: DraftService, who: Contributor, thread: str, body: ThreadMessageRequest) -> StartedReply:
+    selection = body.selection.span() if body.selection else None
+    exact = body.selection.exact if body.selection else ""
     room = f"room:{thread}"
     return await draft.threads.send_message(
-        room, taken.text, who, to=taken.to, selection=selection, exact=exact, key=taken.key
+        room, body.text, who, to=body.to, selection=selection, exact=exact, key=body.key
     )
 
 

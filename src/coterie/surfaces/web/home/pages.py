@@ -45,8 +45,8 @@ async def home(
     """Whoever is new says who they are, then meets somebody; whoever comes back is home."""
     if not characters.has_owner_profile():
         return RedirectResponse("/settings", status.HTTP_303_SEE_OTHER)
-    bots = characters.all()
-    if not bots:
+    known = characters.all()
+    if not known:
         return RedirectResponse("/characters/new", status.HTTP_303_SEE_OTHER)
     since = visits.previous_visit_end(who.id)
     return page_response(
@@ -56,13 +56,13 @@ async def home(
         since=since,
         news=await inbox.items(who, since),
         modes=await recent.modes(),
-        faces=[_character_link(workspaces, bot.id, bot.name) for bot in bots[:_FACES]],
-        others=max(0, len(bots) - _FACES),
+        faces=[_character_link(workspaces, character.id, character.name) for character in known[:_FACES]],
+        others=max(0, len(known) - _FACES),
     )
 
 
-def _character_link(workspaces: Workspaces, bot: str, name: str) -> CharacterLink:
-    return CharacterLink(bot, clean_line(name), portrait_url(workspaces, bot))
+def _character_link(workspaces: Workspaces, character_id: str, name: str) -> CharacterLink:
+    return CharacterLink(character_id, clean_line(name), portrait_url(workspaces, character_id))
 
 
 # What the style guide shows its components with: every state once.

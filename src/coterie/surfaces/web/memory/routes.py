@@ -169,15 +169,15 @@ async def import_memories(
     request: Request,
     owner: Annotated[str, Query(max_length=200)],
 ) -> MemoryImportResponse:
-    bot = characters.get(owner)
+    character = characters.get(owner)
     try:
         lines = (await read_upload(request)).decode().split("\n")
     except UnicodeDecodeError:
         raise BadImport("This is not text.", "Choose a file of JSON lines, exported here.") from None
-    moved = reassign_memories(store, lines, bot.id)
+    moved = reassign_memories(store, lines, character.id)
     # Whatever rooms the file names, they are rooms of another house.
-    stream = f"memory:{bot.id}"
-    added = await asyncio.to_thread(import_lines, store, memory.writer, moved, owner=bot.id, room=stream)
+    stream = f"memory:{character.id}"
+    added = await asyncio.to_thread(import_lines, store, memory.writer, moved, owner=character.id, room=stream)
     return MemoryImportResponse(added=added)
 
 
@@ -187,9 +187,9 @@ async def show(memory: MemoryDep, memory_id: str, room: Line = None) -> MemoryRe
 
 
 @router.patch("/{memory_id}", summary="Correct a memory")
-async def correct(memory: MemoryDep, memory_id: str, told: MemoryEditRequest, room: Line = None) -> MemoryResponse:
+async def correct(memory: MemoryDep, memory_id: str, body: MemoryEditRequest, room: Line = None) -> MemoryResponse:
     record = memory.get(memory_id, room)
-    changes = told.model_dump(exclude_none=True)
+    changes = body.model_dump(exclude_none=True)
     if changes:
         await asyncio.to_thread(lambda: memory.edit(memory_id, room=record.room, **changes))
     return MemoryResponse.of(memory.get(memory_id, record.room))
@@ -197,10 +197,10 @@ async def correct(memory: MemoryDep, memory_id: str, told: MemoryEditRequest, ro
 
 @router.put("/{memory_id}/pin", summary="Pin a memory, or no longer; at most eight of a character are pinned")
 async def pin(
-    memory: MemoryDep, story: StoryDep, memory_id: str, told: PinRequest, room: Line = None
+    memory: MemoryDep, story: StoryDep, memory_id: str, body: PinRequest, room: Line = None
 ) -> MemoryResponse:
     record = memory.get(memory_id, room)
-    await story.pin(record.room, memory_id, told.pinned)
+    await story.pin(record.room, memory_id, body.pinned)
     return MemoryResponse.of(memory.get(memory_id, record.room))
 
 
@@ -214,7 +214,7 @@ def _recalled(
     characters: Characters, memory: Memory, owner: str | None, q: str, kind: str | None, room: str | None, limit: int
 ) -> list[MemoryResponse]:
     """What would come to the owner's mind, alone: what has faded or been superseded too, since a person asks."""
-    owners = [owner] if owner else [bot.id for bot in characters.all()]
+    owners = [owner] if owner else [character.id for character in characters.all()]
     types = [kind] if kind else []
     found = [
         one

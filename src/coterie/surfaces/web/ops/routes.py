@@ -169,8 +169,8 @@ async def models(store: StoreDep, models: ModelsDep) -> list[ModelResponse]:
 @router.post(
     "/models/test", summary="Ask a model something, without fallbacks: does it stream, how fast, can it do JSON"
 )
-async def test_model(models: ModelsDep, told: ModelTestRequest) -> ModelTestResponse:
-    which = told.model
+async def test_model(models: ModelsDep, body: ModelTestRequest) -> ModelTestResponse:
+    which = body.model
     target = models.catalogue.chain(Role(which))[0] if which in list(Role) else Target.parse(which)
     models.catalogue.spec(target.provider)
     said: list[str] = []

@@ -134,7 +134,7 @@ async def settings(
         folder=str(backups.folder),
         door=SESSION_COOKIE in request.cookies,
         people=people_overview(people),
-        bots=_bots(characters),
+        characters=_character_choices(characters),
     )
 
 
@@ -145,11 +145,13 @@ async def backups(backups: BackupsDep) -> Response:
 
 @router.get("/people")
 async def people(characters: CharactersDep, people: PeopleDep) -> Response:
-    return fragment_response("settings/people.html", people=people_overview(people), bots=_bots(characters))
+    return fragment_response(
+        "settings/people.html", people=people_overview(people), characters=_character_choices(characters)
+    )
 
 
-def _bots(characters: Characters) -> list[dict[str, str]]:
-    return [{"id": bot.id, "name": bot.name} for bot in characters.all()]
+def _character_choices(characters: Characters) -> list[dict[str, str]]:
+    return [{"id": character.id, "name": character.name} for character in characters.all()]
 
 
 def _role_models(models: Models) -> list[RoleModels]:

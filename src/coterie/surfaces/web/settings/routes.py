@@ -75,8 +75,8 @@ class AccessRequestResponse(ResponseModel):
     expires: datetime
 
     @classmethod
-    def of(cls, one: PairingRequest) -> AccessRequestResponse:
-        return cls(surface=one.surface, account=one.account, name=one.name, code=one.code, expires=one.expires)
+    def of(cls, body: PairingRequest) -> AccessRequestResponse:
+        return cls(surface=body.surface, account=body.account, name=body.name, code=body.code, expires=body.expires)
 
 
 class PeopleResponse(ResponseModel):
@@ -127,8 +127,8 @@ async def people(people: PeopleDep) -> PeopleResponse:
 @people_router.post(
     "", summary="A new person, and the code with which they show up", status_code=status.HTTP_201_CREATED
 )
-async def invite(people: PeopleDep, code_minutes: LinkCodeMinutes, told: InvitePersonRequest) -> LinkCodeResponse:
-    person, code = await people.invite(told.name.strip(), code_minutes)
+async def invite(people: PeopleDep, code_minutes: LinkCodeMinutes, body: InvitePersonRequest) -> LinkCodeResponse:
+    person, code = await people.invite(body.name.strip(), code_minutes)
     return LinkCodeResponse(person=PersonResponse.of(people, person), code=code, minutes=code_minutes)
 
 
@@ -140,24 +140,24 @@ async def code(people: PeopleDep, code_minutes: LinkCodeMinutes, person: str) ->
 
 
 @people_router.put("/{person}/characters", summary="Say whether somebody may talk with a character")
-async def allow(characters: CharactersDep, people: PeopleDep, person: str, told: AllowRequest) -> PersonResponse:
+async def allow(characters: CharactersDep, people: PeopleDep, person: str, body: AllowRequest) -> PersonResponse:
     who = people.person(person)
-    character = told.character if told.character == EVERY_CHARACTER else characters.get(told.character).id
-    await people.allow(who.id, character, told.allowed)
+    character = body.character if body.character == EVERY_CHARACTER else characters.get(body.character).id
+    await people.allow(who.id, character, body.allowed)
     return PersonResponse.of(people, who)
 
 
 @people_router.post("/approve", summary="Let a stranger in who showed you their code")
-async def approve(people: PeopleDep, told: ApproveRequest) -> PersonResponse:
-    person, _ = await people.approve(told.code, told.person)
+async def approve(people: PeopleDep, body: ApproveRequest) -> PersonResponse:
+    person, _ = await people.approve(body.code, body.person)
     return PersonResponse.of(people, person)
 
 
 @people_router.post(
     "/unlink", summary="Take an account from whoever it belongs to", status_code=status.HTTP_204_NO_CONTENT
 )
-async def unlink(people: PeopleDep, told: UnlinkRequest) -> None:
-    await people.unlink(told.surface, told.account)
+async def unlink(people: PeopleDep, body: UnlinkRequest) -> None:
+    await people.unlink(body.surface, body.account)
 
 
 # People who write along: who there is, a link for somebody new, and coming in with it. P3
@@ -196,17 +196,17 @@ async def list_writers(people: PeopleDep, who: CurrentPerson) -> list[WriterResp
 
 
 @writers_router.post("", summary="Invite somebody: the answer is a link for them", status_code=status.HTTP_201_CREATED)
-async def invite_writer(people: PeopleDep, who: CurrentPerson, taken: NewWriterRequest) -> InvitationResponse:
+async def invite_writer(people: PeopleDep, who: CurrentPerson, body: NewWriterRequest) -> InvitationResponse:
     if who.id != OWNER:
         raise OwnerOnly("Only the owner invites people.", "Ask them for a link.")
-    person, code = await people.invite(taken.name, _LINK_MINUTES)
+    person, code = await people.invite(body.name, _LINK_MINUTES)
     return InvitationResponse(person=person.id, link=f"/join?code={quote(code)}")
 
 
 @writers_router.post("/join", summary="Come in with a link's code: from then on this browser is that person")
-async def join(request: Request, people: PeopleDep, taken: JoinRequest) -> Response:
+async def join(request: Request, people: PeopleDep, body: JoinRequest) -> Response:
     token = new_token()
-    person = await people.link(taken.code, SURFACE, account_of(token))
+    person = await people.link(body.code, SURFACE, account_of(token))
     done = JSONResponse({"person": person.id, "name": person.name})
     secure = request.url.scheme == "https"
     done.set_cookie(PERSON_COOKIE, token, _LASTS_S, httponly=True, samesite="strict", secure=secure)
@@ -240,8 +240,8 @@ async def you(characters: CharactersDep) -> OwnerResponse:
 
 
 @owner_router.put("/you", summary="Say who you are")
-async def set_owner(characters: CharactersDep, told: OwnerRequest) -> OwnerResponse:
-    await characters.save_owner(OwnerProfile(name=told.name, pronouns=told.pronouns, persona=told.persona))
+async def set_owner(characters: CharactersDep, body: OwnerRequest) -> OwnerResponse:
+    await characters.save_owner(OwnerProfile(name=body.name, pronouns=body.pronouns, persona=body.persona))
     return OwnerResponse.of(characters.owner(), authored=True)
 
 
@@ -277,5 +277,5 @@ async def settings(settings_editor: SettingsEditorDep) -> SettingsResponse:
 @router.patch(
     "/settings", summary="Change settings in the configuration file; all of them, or none if one does not fit"
 )
-async def change(settings_editor: SettingsEditorDep, told: SettingsRequest) -> SettingsResponse:
-    return SettingsResponse.of(await asyncio.to_thread(settings_editor.change, told.changes))
+async def change(settings_editor: SettingsEditorDep, body: SettingsRequest) -> SettingsResponse:
+    return SettingsResponse.of(await asyncio.to_thread(settings_editor.change, body.changes))

@@ -43,9 +43,9 @@ class ChatRow:
 @router.get("")
 async def chats(store: StoreDep, characters: CharactersDep, story: StoryDep, request: Request) -> Response:
     listed = sorted((_chat_row(store, story, chat) for chat in story.chats.chats()), key=_latest, reverse=True)
-    bots = characters.all()
-    meet = [(key, starter_character(key).name, starter_summary(key)) for key in STARTER_NAMES] if not bots else []
-    return page_response(request, "story/chats.html", chats=listed, bots=bots, meet=meet)
+    known = characters.all()
+    meet = [(key, starter_character(key).name, starter_summary(key)) for key in STARTER_NAMES] if not known else []
+    return page_response(request, "story/chats.html", chats=listed, characters=known, meet=meet)
 
 
 @router.get("/{chat}")
@@ -59,7 +59,7 @@ async def show(
 ) -> Response:
     found = story.chats.chat(f"room:{chat}")
     at, html, before = await renderer.latest_turns(found.room)
-    others = [bot for bot in characters.all() if bot.id not in found.characters]
+    others = [character for character in characters.all() if character.id not in found.characters]
     return page_response(
         request,
         "story/chat.html",
@@ -77,7 +77,7 @@ async def show(
 @router.get("/{chat}/head")
 async def head(characters: CharactersDep, story: StoryDep, chat: str) -> Response:
     found = story.chats.chat(f"room:{chat}")
-    others = [bot for bot in characters.all() if bot.id not in found.characters]
+    others = [character for character in characters.all() if character.id not in found.characters]
     return fragment_response("story/chat_header.html", chat=found, cast=_speakers(story, found), others=others)
 
 
@@ -107,7 +107,7 @@ async def rewind(story: StoryDep, chat: str, turn: str) -> Response:
 def _speakers(story: StoryService, chat: Chat) -> list[tuple[str, str]]:
     """Who can answer: the host first, then the guests."""
     names = story.participants.names(chat)
-    return [(bot, clean_line(names[bot])) for bot in chat.characters]
+    return [(character, clean_line(names[character])) for character in chat.characters]
 
 
 def _chat_row(store: Store, story: StoryService, chat: Chat) -> ChatRow:

@@ -62,14 +62,14 @@ async def prompt(store: StoreDep, chat: str, reply: str) -> PromptResponse:
 
 
 @router.post("/{chat}/guests", summary="Invite a second character", status_code=status.HTTP_201_CREATED)
-async def invite(store: StoreDep, story: StoryDep, chat: str, guest: InviteRequest) -> ChatResponse:
-    await story.invite(f"room:{chat}", guest.bot)
+async def invite(store: StoreDep, story: StoryDep, chat: str, body: InviteRequest) -> ChatResponse:
+    await story.invite(f"room:{chat}", body.character)
     return ChatResponse.of(store, story, story.chats.chat(f"room:{chat}"))
 
 
-@router.delete("/{chat}/guests/{bot}", summary="Let a guest leave")
-async def remove_guest(store: StoreDep, story: StoryDep, chat: str, bot: str) -> ChatResponse:
-    await story.remove_guest(f"room:{chat}", bot)
+@router.delete("/{chat}/guests/{character_id}", summary="Let a guest leave")
+async def remove_guest(store: StoreDep, story: StoryDep, chat: str, character_id: str) -> ChatResponse:
+    await story.remove_guest(f"room:{chat}", character_id)
     return ChatResponse.of(store, story, story.chats.chat(f"room:{chat}"))
 
 
@@ -85,8 +85,8 @@ async def preview(story: StoryDep, chat: str, turn: str) -> ChatRewindImpact:
 
 
 @router.post("/{chat}/rewind", summary="Back to how things were right after a turn")
-async def rewind(store: StoreDep, story: StoryDep, chat: str, at: RewindRequest) -> ChatResponse:
-    await story.rewind(f"room:{chat}", at.turn)
+async def rewind(store: StoreDep, story: StoryDep, chat: str, body: RewindRequest) -> ChatResponse:
+    await story.rewind(f"room:{chat}", body.turn)
     return ChatResponse.of(store, story, story.chats.chat(f"room:{chat}"))
 
 
@@ -99,8 +99,8 @@ async def undo(store: StoreDep, story: StoryDep, chat: str) -> ChatResponse:
 @router.post(
     "/{chat}/fork", summary="A new chat that shares the past up to a turn", status_code=status.HTTP_201_CREATED
 )
-async def fork(store: StoreDep, story: StoryDep, chat: str, at: ForkRequest) -> ChatResponse:
-    return ChatResponse.of(store, story, await story.fork(f"room:{chat}", at.turn, at.title))
+async def fork(store: StoreDep, story: StoryDep, chat: str, body: ForkRequest) -> ChatResponse:
+    return ChatResponse.of(store, story, await story.fork(f"room:{chat}", body.turn, body.title))
 
 
 @router.post("/{chat}/stop", summary="Stop whoever is speaking; what was said is kept")
@@ -124,16 +124,16 @@ async def drawer(story: StoryDep, chat: str) -> ChatDetails:
     summary="Correct what the drawer shows; each correction is kept with what stood there before",
     description=f"Fields: {', '.join(f'`{field}`' for field in EDITABLE_FIELDS)}. WHO is `you` or a character's id.",
 )
-async def correct(story: StoryDep, chat: str, told: EditsRequest) -> ChatDetails:
-    await story.edit(f"room:{chat}", told.edits)
+async def correct(story: StoryDep, chat: str, body: EditsRequest) -> ChatDetails:
+    await story.edit(f"room:{chat}", body.edits)
     return _drawer(story, chat)
 
 
 @drawer_router.put(
     "/memories/{memory_id}/pin", summary="Pin a memory, or no longer; at most eight of a character are pinned"
 )
-async def pin(story: StoryDep, chat: str, memory_id: str, told: PinRequest) -> ChatDetails:
-    await story.pin(f"room:{chat}", memory_id, told.pinned)
+async def pin(story: StoryDep, chat: str, memory_id: str, body: PinRequest) -> ChatDetails:
+    await story.pin(f"room:{chat}", memory_id, body.pinned)
     return _drawer(story, chat)
 
 
@@ -197,9 +197,9 @@ async def turns(
     responses={200: {"model": ReplyResponse, "description": "With `wait=true`: the reply, whole or broken off."}},
 )
 async def say(
-    story: StoryDep, chat: str, said: MessageRequest, response: Response, wait: Wait = False
+    story: StoryDep, chat: str, body: MessageRequest, response: Response, wait: Wait = False
 ) -> ReplyResponse:
-    begun = await story.say(f"room:{chat}", said.text, speaker=said.speaker, to=said.to, key=said.key)
+    begun = await story.say(f"room:{chat}", body.text, speaker=body.speaker, to=body.to, key=body.key)
     return await _reply_response(story, chat, begun, response, wait)
 
 
@@ -210,10 +210,10 @@ async def say(
     responses={200: {"model": ReplyResponse, "description": "With `wait=true`: the reply, whole or broken off."}},
 )
 async def regenerate(
-    story: StoryDep, chat: str, response: Response, again: RegenerateRequest | None = None, wait: Wait = False
+    story: StoryDep, chat: str, response: Response, body: RegenerateRequest | None = None, wait: Wait = False
 ) -> ReplyResponse:
-    again = again or RegenerateRequest()
-    begun = await story.regenerate(f"room:{chat}", text=again.text, speaker=again.speaker)
+    body = body or RegenerateRequest()
+    begun = await story.regenerate(f"room:{chat}", text=body.text, speaker=body.speaker)
     return await _reply_response(story, chat, begun, response, wait)
 
 
@@ -233,11 +233,11 @@ async def alternatives(story: StoryDep, chat: str, turn: str | None = None) -> l
 
 
 @turns_router.post("/choose", summary="Swipe to another reply to the last message; what it led to comes back with it")
-async def choose(story: StoryDep, chat: str, choice: ChooseReplyRequest) -> TurnResponse:
+async def choose(story: StoryDep, chat: str, body: ChooseReplyRequest) -> TurnResponse:
     room = _room_of(story, chat)
-    await story.choose(room, choice.reply)
+    await story.choose(room, body.reply)
     names = story.participants.names(story.chats.chat(room))
-    return TurnResponse.of(story.timeline.turn(room, choice.reply), names)
+    return TurnResponse.of(story.timeline.turn(room, body.reply), names)
 
 
 def _room_of(story: StoryService, chat: str) -> str:

@@ -63,8 +63,8 @@ class CharacterResponse(CharacterRequest):
     has_card: bool
 
     @classmethod
-    def of(cls, bot: Character) -> CharacterResponse:
-        return cls(**bot.identity.model_dump(), version=bot.version, has_card=bot.card is not None)
+    def of(cls, character: Character) -> CharacterResponse:
+        return cls(**character.identity.model_dump(), version=character.version, has_card=character.card is not None)
 
 
 class CharacterWithVersions(CharacterResponse):
@@ -73,7 +73,7 @@ class CharacterWithVersions(CharacterResponse):
 
 
 class ImportResponse(ResponseModel):
-    bot: CharacterResponse
+    character: CharacterResponse
     notes: list[str]
     """What was odd about the file."""
 
@@ -313,7 +313,7 @@ class ConfirmRequest(RequestModel):
 
 
 class InviteRequest(RequestModel):
-    bot: str
+    character: str
 
 
 class EditsRequest(RequestModel):

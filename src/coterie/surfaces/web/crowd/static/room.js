@@ -153,8 +153,8 @@ on("click", "[data-freeze]", async (_, button) => {
 
 on("click", "[data-meets]", async (_, button) => {
   try {
-    const bot = await post(`/crowd/personas/${button.dataset.meets}/meet`);
-    location.assign(`/characters/${encodeURIComponent(bot.id)}`);
+    const character = await post(`/crowd/personas/${button.dataset.meets}/meet`);
+    location.assign(`/characters/${encodeURIComponent(character.id)}`);
   } catch (error) {
     showError(error);
   }

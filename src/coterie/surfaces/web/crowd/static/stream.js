@@ -41,7 +41,7 @@ export function trends(data) {
   if (velocities.length > WAVE) velocities.shift();
   one("#crowd-velocity").textContent = data.velocity.toFixed(1);
   one("#crowd-mood").textContent = moods(data.mood);
-  one("#crowd-bots").textContent = `${Math.round(data.bot_fraction * 100)} %`;
+  one("#crowd-persona-share").textContent = `${Math.round(data.bot_fraction * 100)} %`;
   one("#crowd-tokens").textContent = some(data.top_tokens);
   one("#crowd-emotes").textContent = some(data.top_emotes);
   const most = Math.max(1, ...velocities);

@@ -49,10 +49,10 @@ export function startPalette() {
     show();
     if (performance.now() - asked < 10_000 && asked) return;
     asked = performance.now();
-    const [chats, bots] = await Promise.all([get("/chats"), get("/characters")]).catch(() => [[], []]);
+    const [chats, characters] = await Promise.all([get("/chats"), get("/characters")]).catch(() => [[], []]);
     places = [
       ...chats.map((chat) => ({ name: chat.title, more: chat.host.name, path: `/chats/${chat.id}`, kind: `Chat with ${chat.host.name}` })),
-      ...bots.map((bot) => ({ name: bot.name, path: `/characters/${bot.id}`, kind: "Character" })),
+      ...characters.map((character) => ({ name: character.name, path: `/characters/${character.id}`, kind: "Character" })),
       ...PAGES,
     ];
     show();

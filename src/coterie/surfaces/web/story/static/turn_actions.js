@@ -35,8 +35,8 @@ export function turnActions(chat, turns) {
       toast("Copied.", { seconds: 2 });
     },
     prompt: (_, turn) => location.assign(`${base}/prompt/${turn}`),
-    invite: (button) => post(`${base}/guests`, { bot: button.dataset.bot }),
-    dismiss: (button) => remove(`${base}/guests/${button.dataset.bot}`),
+    invite: (button) => post(`${base}/guests`, { character: button.dataset.character }),
+    dismiss: (button) => remove(`${base}/guests/${button.dataset.character}`),
     "close-scene": async () => {
       const closing = toast("Closing the scene …", { seconds: 60 });
       try {
