@@ -143,7 +143,7 @@ async def branches(draft: DraftDep, workspace: str) -> list[str]:
 
 @router.post(_ONE + "/branches", summary="A new branch", status_code=status.HTTP_201_CREATED)
 async def create_branch(draft: DraftDep, workspace: str, body: BranchRequest) -> list[str]:
-    await draft.documents.create_branch(workspace, body.name, body.source)
+    await draft.workspaces.create_branch(workspace, body.name, body.source)
     return await branches(draft, workspace)
 
 
