@@ -1,4 +1,4 @@
-"""A story on a scripted model: what it says is written in the test, what it was asked can be looked at."""
+"""A story service on a scripted model, whose replies a test sets and whose requests it can read."""
 
 from __future__ import annotations
 
@@ -34,14 +34,14 @@ from coterie.modes.story.turns import StartedTurn
 
 @dataclass
 class ScriptedModel:
-    """Answers in order for replies; classifiers get JSON by the name of what they are asked for."""
+    """Gives the replies in order; a classifier call gets the JSON of its schema's name."""
 
     replies: list[str] = field(default_factory=list)
     shapes: dict[str, object] = field(default_factory=dict)
     asked: list[CompletionRequest] = field(default_factory=list)
     classified: list[CompletionRequest] = field(default_factory=list)
     faults: list[RecordedCall] = field(default_factory=list)
-    """Answers that go wrong, before any others."""
+    """Failing calls, used before any replies."""
 
     def answer(self, request: CompletionRequest) -> RecordedCall:
         if request.prompt.output_schema is not None:
@@ -54,11 +54,11 @@ class ScriptedModel:
         return RecordedCall(say=self.replies.pop(0) if self.replies else f"Reply number {len(self.asked)}.")
 
     def questions(self, shape: str) -> list[str]:
-        """What classifiers were asked, by the name of what they were asked for."""
+        """The prompts of classifier calls with a schema."""
         return ["\n".join(m.text for m in r.prompt.messages) for r in self.classified if _shape(r) == shape]
 
     def prompt(self, number: int = -1) -> str:
-        """Everything a model was told for a reply."""
+        """The whole prompt of a reply."""
         return "\n".join(message.text for message in self.asked[number].prompt.messages)
 
 
@@ -77,7 +77,7 @@ class StoryHarness:
         self.open()
 
     def open(self) -> None:
-        all_views = [
+        all_projections = [
             CharactersProjection(),
             PeopleProjection(),
             TurnsProjection(),
@@ -85,7 +85,7 @@ class StoryHarness:
             UsageProjection(),
             *story_projections(),
         ]
-        self.store = Store.open(self.path, projections=all_views, clock=self.clock)
+        self.store = Store.open(self.path, projections=all_projections, clock=self.clock)
         roles = dict.fromkeys(("narrative", "classifier", "compactor"), ("embedded/script",))
         models = ModelsSettings(roles=roles)
         player = ReplayProvider("embedded", default=self.script.answer)
@@ -101,12 +101,12 @@ class StoryHarness:
         identity = Identity.model_validate({"name": name, "persona": f"{name} keeps a lighthouse.", **fields})
         return await self.roster.save(identity)
 
-    async def start_chat(self, bot: Character, **fields: object) -> str:
+    async def start_chat(self, host: Character, **fields: object) -> str:
         opening = Opening.model_validate({"title": "Evening", "place": OpeningPlace(name="the lighthouse"), **fields})
-        return (await self.story.begin(bot.id, opening)).room
+        return (await self.story.begin(host.id, opening)).room
 
     async def say(self, room: str, text: str, **options: object) -> StartedTurn:
-        """A whole turn: the message, the reply, and everything it led to."""
+        """A whole turn: the message, the reply, and all jobs."""
         begun = await self.story.say(room, text, **options)  # type: ignore[arg-type]
         await self.story.replies.wait(room)
         await self.run_jobs()
@@ -129,9 +129,9 @@ class StoryHarness:
         return [turn.text for turn in self.story.timeline.latest(room, 1_000)]
 
     def verify(self) -> None:
-        """The law: what is live is what the log says."""
+        """Live projections equal a replay of the log."""
         with self.store.reader.connections.snapshot() as rows:
-            assert self.store.hashes() == {view.name: replayed_hash(view, rows) for view in self.store.projections}
+            assert self.store.hashes() == {one.name: replayed_hash(one, rows) for one in self.store.projections}
 
     async def close(self) -> None:
         await self.story.replies.close()
@@ -145,18 +145,18 @@ def script() -> ScriptedModel:
 
 
 @pytest.fixture
-async def stage(tmp_path: Path, clock: ManualClock, script: ScriptedModel) -> AsyncIterator[StoryHarness]:
-    made = StoryHarness(tmp_path / "coterie.db", clock, script)
-    await made.roster.save_owner(OwnerProfile(name="Ana", pronouns="she/her", persona="A cartographer."))
-    yield made
-    made.verify()
-    await made.close()
+async def harness(tmp_path: Path, clock: ManualClock, script: ScriptedModel) -> AsyncIterator[StoryHarness]:
+    harness = StoryHarness(tmp_path / "coterie.db", clock, script)
+    await harness.roster.save_owner(OwnerProfile(name="Ana", pronouns="she/her", persona="A cartographer."))
+    yield harness
+    harness.verify()
+    await harness.close()
 
 
 @pytest.fixture
-def restart(stage: StoryHarness) -> Callable[[], None]:
+def restart(harness: StoryHarness) -> Callable[[], None]:
     def again() -> None:
-        stage.store.close()
-        stage.open()
+        harness.store.close()
+        harness.open()
 
     return again

@@ -1,7 +1,7 @@
-"""A scripted model that repeats everything it is told, so that whatever leaks into one prompt is seen in the next.
+"""A scripted model that repeats the code words of its prompt, so that a leak into one prompt shows in later ones.
 
-Every message and reply holds a code word of its own. Classifiers, summaries and scene closings hand on each code word
-that they were shown, as a good model would hand on what was said.
+Every message and reply contains its own code word. Results of classifiers and summaries contain each code word of their
+prompt, as those of a good model would.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from coterie.llm.recording import RecordedCall
 from tests.modes.story.conftest import ScriptedModel
 
 CODE = re.compile(r"z[qn]\d{5}x")
-"""`zq` is something that was said, `zn` a note to the player, which nobody may ever see."""
+"""`zq` is in a message or reply, `zn` in an out-of-character note, which no prompt may contain."""
 _SPEAKER = re.compile(r"You are (\w+)\. You write only")
 _CLOSING = re.compile(r"Summarise this scene as (\w+) would")
 
@@ -34,14 +34,14 @@ def shape_of(request: CompletionRequest) -> str:
 
 
 def speaker_of(request: CompletionRequest) -> str:
-    """The name of who is to speak, or whose scene is closed."""
+    """The name of the character that is to speak, or for which a scene is summarised."""
     found = (_CLOSING if shape_of(request) == "SceneSummary" else _SPEAKER).search(words(request))
     assert found is not None, words(request)
     return found[1]
 
 
 def pairs_of(request: CompletionRequest) -> list[tuple[str, str]]:
-    """Whose feelings toward whom were asked for."""
+    """The pairs whose relationships were asked for."""
     asked = words(request).rpartition("Pairs: ")[2]
     return [(of, toward) for of, _, toward in (pair.partition(" toward ") for pair in asked.split("; "))]
 
@@ -50,7 +50,7 @@ def pairs_of(request: CompletionRequest) -> list[tuple[str, str]]:
 class EchoModel(ScriptedModel):
     chance: random.Random = field(default_factory=random.Random)
     sent: list[CompletionRequest] = field(default_factory=list)
-    """Everything any model was asked since it was last looked at."""
+    """Every request since the last check."""
     next_reply: str = "Yes."
 
     def answer(self, request: CompletionRequest) -> RecordedCall:
@@ -59,10 +59,10 @@ class EchoModel(ScriptedModel):
         return RecordedCall(say=json.dumps(self._shaped(shape, request)) if shape else self.next_reply)
 
     def _shaped(self, shape: str, request: CompletionRequest) -> object:
-        told = codes(words(request))
+        found = codes(words(request))
         match shape:
             case "StateUpdate":
-                facts = [f"Learned the word {code}" for code in told]
+                facts = [f"Learned the word {code}" for code in found]
                 return {
                     "pairs": [
                         {"of": of, "toward": toward, "affinity_delta": self.chance.randint(-9, 9), "trust_delta": 1}
@@ -71,12 +71,12 @@ class EchoModel(ScriptedModel):
                     ]
                 }
             case "SceneSummary":
-                # What it thought of the person before is no part of the scene, nor of what it came to.
-                told = codes(words(request).partition("\n\nHow ")[0])
-                summary = f"There was talk of {' and '.join(told) or 'nothing'}"
+                # The earlier relationship summary is no part of the scene.
+                found = codes(words(request).partition("\n\nHow ")[0])
+                summary = f"There was talk of {' and '.join(found) or 'nothing'}"
                 return {"summary": summary, "significance": self.chance.randint(0, 3), "relationship": summary}
             case "DialogueSummary":
-                return {"summary": f"So far: {' '.join(told)}"}
+                return {"summary": f"So far: {' '.join(found)}"}
             case "Significance":
                 return {"significance": self.chance.choice([0, 1, 1, 2, 3])}
             case "SceneCheck":

@@ -1,4 +1,4 @@
-"""The books beside a random play: what was said on each line of it, and who heard it."""
+"""Expected chats of random commands: their turns, and who witnessed them."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ class ExpectedTurn:
     id: str
     text: str
     speaker: str
-    heard: frozenset[str]
-    """The characters who heard it."""
+    witnesses: frozenset[str]
+    """The characters who witnessed it."""
     guests: frozenset[str]
-    """Who was a guest when it began."""
+    """The guests when it began."""
     private: bool
     step: int
 
@@ -30,11 +30,11 @@ class ExpectedChat:
     root: str
     host: str
     guests: set[str] = field(default_factory=set)
-    said: list[ExpectedTurn] = field(default_factory=list)
+    turns: list[ExpectedTurn] = field(default_factory=list)
     swipes: dict[str, dict[str, tuple[ExpectedTurn, ExpectedTurn]]] = field(default_factory=dict)
-    """Message → reply → both as they were."""
+    """Message id → reply id → both turns."""
     before: tuple[list[ExpectedTurn], set[str]] | None = None
-    """What an undo of the last rewind brings back."""
+    """The turns and guests that an undo of the last rewind restores."""
 
     @property
     def characters(self) -> set[str]:
@@ -42,4 +42,4 @@ class ExpectedChat:
 
     def copy(self) -> ExpectedChat:
         swipes = {message: dict(replies) for message, replies in self.swipes.items()}
-        return replace(self, guests=set(self.guests), said=list(self.said), swipes=swipes)
+        return replace(self, guests=set(self.guests), turns=list(self.turns), swipes=swipes)

@@ -1,4 +1,4 @@
-"""Giving and reading feelings, for the tests that take things back."""
+"""Helpers of tests that change relationships and undo the changes."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ def set_relationship_update(script: ScriptedModel, affinity: int, *facts: str, o
     script.shapes["StateUpdate"] = {"pairs": [pair]}
 
 
-def relationship(stage: StoryHarness, bot: str, world: str = MAIN_WORLD) -> Relationship:
-    return stage.story.relationships.get(world, bot, OWNER)
+def relationship(harness: StoryHarness, character: str, world: str = MAIN_WORLD) -> Relationship:
+    return harness.story.relationships.get(world, character, OWNER)
 
 
-def state(stage: StoryHarness) -> dict[str, str]:
-    """What is shown, by hash; what was spent is not taken back."""
-    return {view: value for view, value in stage.store.hashes().items() if view != "llm_usage"}
+def state(harness: StoryHarness) -> dict[str, str]:
+    """The hashes of all projections except usage, which is not rewound."""
+    return {view: value for view, value in harness.store.hashes().items() if view != "llm_usage"}

@@ -1,4 +1,4 @@
-"""A story held through the engine's port, as surfaces hold it. P2, P4"""
+"""The messaging port of the story mode."""
 
 from __future__ import annotations
 
@@ -17,83 +17,84 @@ from coterie.modes.story import StoryConversation
 from tests.modes.story.conftest import ScriptedModel, StoryHarness
 
 
-def held(stage: StoryHarness) -> StoryConversation:
-    return StoryConversation(stage.store, stage.story, stage.roster, Feed(stage.store, stage.story.replies))
+def new_conversation(harness: StoryHarness) -> StoryConversation:
+    return StoryConversation(harness.store, harness.story, harness.roster, Feed(harness.store, harness.story.replies))
 
 
-async def told(speech: AsyncIterator[ReplyUpdate]) -> tuple[str, ReplyFinished | None]:
-    """The words as they came, and how it ended."""
-    words, end = "", None
-    async for one in speech:
-        if isinstance(one, ReplyDelta):
-            words += one.text
-        elif isinstance(one, ReplyFinished):
-            end = one
-    return words, end
+async def collect(updates: AsyncIterator[ReplyUpdate]) -> tuple[str, ReplyFinished | None]:
+    """The streamed text, and how the reply ended."""
+    text, end = "", None
+    async for update in updates:
+        if isinstance(update, ReplyDelta):
+            text += update.text
+        elif isinstance(update, ReplyFinished):
+            end = update
+    return text, end
 
 
-async def begun(stage: StoryHarness) -> tuple[StoryConversation, str]:
-    bot = await stage.create_character(kickoff="Mara looks up.")
-    talk = held(stage)
-    opened = await talk.open("you", bot.id, "Evening", at_once=True)
+async def open_chat(harness: StoryHarness) -> tuple[StoryConversation, str]:
+    character = await harness.create_character(kickoff="Mara looks up.")
+    conversation = new_conversation(harness)
+    opened = await conversation.open("you", character.id, "Evening", at_once=True)
     assert opened.greeting == "Mara looks up."
-    await stage.store.append(opened.new_events)
-    return talk, opened.context
+    await harness.store.append(opened.new_events)
+    return conversation, opened.context
 
 
-async def test_p2_words_and_then_the_whole(stage: StoryHarness, script: ScriptedModel) -> None:
-    talk, room = await begun(stage)
+async def test_p2_a_reply_is_streamed_and_then_complete(harness: StoryHarness, script: ScriptedModel) -> None:
+    conversation, room = await open_chat(harness)
     script.replies = ["The lamp is lit.", "It is, still."]
     file = Attachment(name="a *map*.png", path="files/r/a map.png")
-    words, end = await told(talk.send_message(room, "Is it?", person="you", key="k1", attachments=[file]))
-    assert end == ReplyFinished("The lamp is lit.", "Mara") and end.text.startswith(words)
+    text, end = await collect(conversation.send_message(room, "Is it?", person="you", key="k1", attachments=[file]))
+    assert end == ReplyFinished("The lamp is lit.", "Mara") and end.text.startswith(text)
     assert "hands over a file: a map .png (files/r/a map.png)" in script.prompt()
-    assert (await told(talk.send_message(room, "Is it?", person="you", key="k1")))[1] == end, (
-        "the same key, the same answer"
+    assert (await collect(conversation.send_message(room, "Is it?", person="you", key="k1")))[1] == end, (
+        "the same key gives the same reply"
     )
-    assert (await told(talk.retry(room, person="you")))[1] == ReplyFinished("It is, still.", "Mara")
-    await talk.rename(room, "Night")
-    standing = talk.status(room)
-    assert (standing.title, standing.character, standing.turns) == ("Night", "Mara", 3)
-    assert await talk.stop(room) is False
-    await stage.run_jobs()
+    assert (await collect(conversation.retry(room, person="you")))[1] == ReplyFinished("It is, still.", "Mara")
+    await conversation.rename(room, "Night")
+    status = conversation.status(room)
+    assert (status.title, status.character, status.turns) == ("Night", "Mara", 3)
+    assert await conversation.stop(room) is False
+    await harness.run_jobs()
 
 
-async def test_p2_what_breaks_off_is_told_in_a_sentence(stage: StoryHarness, script: ScriptedModel) -> None:
-    talk, room = await begun(stage)
+async def test_p2_an_interrupted_reply_ends_with_an_error_message(harness: StoryHarness, script: ScriptedModel) -> None:
+    conversation, room = await open_chat(harness)
     script.faults = [RecordedCall(say="Half a", error=RecordedError(kind="RequestRefused", what="The model said no."))]
-    _, end = await told(talk.send_message(room, "Go on.", person="you", key="k1"))
+    _, end = await collect(conversation.send_message(room, "Go on.", person="you", key="k1"))
     assert end is not None and end.text == "Half a" and "The model said no." in end.error
-    await stage.run_jobs()
+    await harness.run_jobs()
 
 
-async def test_p4_an_answer_that_a_crash_cut_off_is_given_again(
-    stage: StoryHarness, script: ScriptedModel, restart: Callable[[], None]
+async def test_p4_a_reply_that_a_crash_interrupted_is_generated_again(
+    harness: StoryHarness, script: ScriptedModel, restart: Callable[[], None]
 ) -> None:
-    talk, room = await begun(stage)
-    script.replies = ["Never heard."]
-    await told(talk.send_message(room, "Hello?", person="you", key="k1"))
-    await stage.run_jobs()
-    # As if the process had ended while the reply to the next message was being given.
-    said = await stage.story.say(room, "And now?", key="k2")
-    await stage.story.replies.wait(room)
-    await stage.store.supersede(room, drop=await stage.store.turn_seqs(room, said.reply))
+    conversation, room = await open_chat(harness)
+    script.replies = ["Never delivered."]
+    await collect(conversation.send_message(room, "Hello?", person="you", key="k1"))
+    await harness.run_jobs()
+    # As if the process had ended during the reply to the next message.
+    said = await harness.story.say(room, "And now?", key="k2")
+    await harness.story.replies.wait(room)
+    await harness.store.supersede(room, drop=await harness.store.turn_seqs(room, said.reply))
     started = AssistantTurnStarted(reply="cut", speaker=said.speaker, answers=said.turn)
-    await stage.store.append([NewEvent(room, started, said.speaker, turn="cut")])
+    await harness.store.append([NewEvent(room, started, said.speaker, turn="cut")])
     restart()
-    await stage.story.recover()
+    await harness.story.recover()
     script.replies = ["Here I am."]
-    _, end = await told(held(stage).send_message(room, "And now?", person="you", key="k2"))
+    _, end = await collect(new_conversation(harness).send_message(room, "And now?", person="you", key="k2"))
     assert end == ReplyFinished("Here I am.", "Mara")
-    assert stage.texts(room)[-2:] == ["And now?", "Here I am."]
-    await stage.run_jobs()
+    assert harness.texts(room)[-2:] == ["And now?", "Here I am."]
+    await harness.run_jobs()
 
 
-async def test_p3_a_story_is_for_whose_it_is_until_others_are_let_in(
-    stage: StoryHarness, script: ScriptedModel
-) -> None:
-    talk, room = await begun(stage)
-    for speech in (talk.send_message(room, "Hello", person="bo", key="k"), talk.retry(room, person="bo")):
+async def test_p3_only_people_in_a_story_may_write_in_it(harness: StoryHarness, script: ScriptedModel) -> None:
+    conversation, room = await open_chat(harness)
+    for updates in (
+        conversation.send_message(room, "Hello", person="bo", key="k"),
+        conversation.retry(room, person="bo"),
+    ):
         with pytest.raises(PermissionDenied, match="somebody else's"):
-            await told(speech)
+            await collect(updates)
     assert script.asked == []

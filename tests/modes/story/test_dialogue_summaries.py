@@ -1,4 +1,4 @@
-"""Older dialogue in short: S13. It stands in for what was said aloud, before those who heard it all."""
+"""Summaries that replace older dialogue in prompts."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ LONG = "The tide comes in slowly over the grey stones and the boats lean against
 
 
 @pytest.fixture
-async def stage(tmp_path: Path, clock: ManualClock, script: ScriptedModel) -> StoryHarness:  # type: ignore[misc]
-    """So little room that dialogue has to be left out soon."""
+async def harness(tmp_path: Path, clock: ManualClock, script: ScriptedModel) -> StoryHarness:  # type: ignore[misc]
+    """A small budget, so that prompts soon leave out dialogue."""
     made = StoryHarness(
         tmp_path / "coterie.db", clock, script, StorySettings(narrative_budget_hard=900, narrative_budget_soft=420)
     )
@@ -28,20 +28,18 @@ async def stage(tmp_path: Path, clock: ManualClock, script: ScriptedModel) -> St
     await made.close()
 
 
-async def talk(stage: StoryHarness, room: str, exchanges: int, **options: object) -> str:
+async def talk(harness: StoryHarness, room: str, exchanges: int, **options: object) -> str:
     for number in range(exchanges):
-        begun = await stage.say(room, f"Number {number}. {LONG}", **options)
+        begun = await harness.say(room, f"Number {number}. {LONG}", **options)
     return begun.reply
 
 
-async def test_s13_older_dialogue_is_replaced_by_what_it_was_in_short(
-    stage: StoryHarness, script: ScriptedModel
-) -> None:
+async def test_s13_older_dialogue_is_replaced_by_a_summary(harness: StoryHarness, script: ScriptedModel) -> None:
     script.shapes["DialogueSummary"] = {"summary": "They counted boats."}
-    room = await stage.start_chat(await stage.create_character())
-    reply = await talk(stage, room, 10)
-    assert stage.story.chats.dialogue_summary(room) is not None
-    parts = {part.name: text for part, text in PromptQueries(stage.store).inspect(room, reply).parts}
+    room = await harness.start_chat(await harness.create_character())
+    reply = await talk(harness, room, 10)
+    assert harness.story.chats.dialogue_summary(room) is not None
+    parts = {part.name: text for part, text in PromptQueries(harness.store).inspect(room, reply).parts}
     assert "They counted boats." in parts["summary"]
     assert "Ana: Number 0." not in script.prompt()
     assert f"Number 9. {LONG}".strip() in script.prompt()
@@ -49,63 +47,67 @@ async def test_s13_older_dialogue_is_replaced_by_what_it_was_in_short(
     assert "So far: nothing" in asked[0]
     assert "Number 0." in asked[0]
     assert all("So far: They counted boats." in question for question in asked[1:])
-    told = [number for question in asked for number in range(10) if f"Number {number}." in question]
-    assert told == sorted(set(told))  # every turn is told once, in order
+    summarised = [number for question in asked for number in range(10) if f"Number {number}." in question]
+    assert summarised == sorted(set(summarised))  # every turn once, in order
 
 
-async def test_s13_a_summary_is_made_only_when_enough_was_left_out(stage: StoryHarness, script: ScriptedModel) -> None:
-    room = await stage.start_chat(await stage.create_character())
+async def test_s13_dialogue_is_summarised_only_when_enough_turns_were_left_out(
+    harness: StoryHarness, script: ScriptedModel
+) -> None:
+    room = await harness.start_chat(await harness.create_character())
     for _ in range(8):
-        await stage.say(room, "Short.")
+        await harness.say(room, "Short.")
     assert script.questions("DialogueSummary") == []
-    await talk(stage, room, 10)
+    await talk(harness, room, 10)
     assert 0 < len(script.questions("DialogueSummary")) <= 3
 
 
-async def test_s13_whispers_are_never_retold_and_guests_are_not_told_what_they_missed(
-    stage: StoryHarness, script: ScriptedModel
+async def test_s13_summaries_leave_out_whispers_and_guests_do_not_get_what_they_missed(
+    harness: StoryHarness, script: ScriptedModel
 ) -> None:
-    mara, theo = await stage.create_character(), await stage.create_character("Theo")
-    room = await stage.start_chat(mara)
+    mara, theo = await harness.create_character(), await harness.create_character("Theo")
+    room = await harness.start_chat(mara)
     script.shapes["DialogueSummary"] = {"summary": "They counted boats."}
-    await stage.say(room, "The zither is stolen.", to=[mara.id])
-    await talk(stage, room, 10)
+    await harness.say(room, "The zither is stolen.", to=[mara.id])
+    await talk(harness, room, 10)
     assert script.questions("DialogueSummary")
     assert not [question for question in script.questions("DialogueSummary") if "zither" in question]
-    await stage.story.invite(room, theo.id)
-    await talk(stage, room, 6, speaker=theo.id)
+    await harness.story.invite(room, theo.id)
+    await talk(harness, room, 6, speaker=theo.id)
     assert "They counted boats." not in script.prompt()
-    await stage.say(room, "And you?", speaker=mara.id)
+    await harness.say(room, "And you?", speaker=mara.id)
     assert "They counted boats." in script.prompt()
 
 
-async def test_s13_s22_a_summary_goes_with_the_reply_that_led_to_it(stage: StoryHarness, script: ScriptedModel) -> None:
+async def test_s13_s22_a_summary_is_superseded_with_the_reply_that_caused_it(
+    harness: StoryHarness, script: ScriptedModel
+) -> None:
     script.shapes["DialogueSummary"] = {"summary": "They counted boats."}
-    room = await stage.start_chat(await stage.create_character())
-    while stage.story.chats.dialogue_summary(room) is None:
-        begun = await stage.say(room, LONG)
-    kept = stage.story.timeline.latest(room, 3)[0]
-    await stage.story.rewind(room, kept.id)
-    assert stage.story.chats.dialogue_summary(room) is None
-    await stage.story.undo_rewind(room)
-    assert stage.story.chats.dialogue_summary(room) is not None
+    room = await harness.start_chat(await harness.create_character())
+    while harness.story.chats.dialogue_summary(room) is None:
+        begun = await harness.say(room, LONG)
+    kept = harness.story.timeline.latest(room, 3)[0]
+    await harness.story.rewind(room, kept.id)
+    assert harness.story.chats.dialogue_summary(room) is None
+    await harness.story.undo_rewind(room)
+    assert harness.story.chats.dialogue_summary(room) is not None
     script.shapes["DialogueSummary"] = {"summary": "They counted gulls."}
-    again = await stage.regenerate(room)
-    summary = stage.story.chats.dialogue_summary(room)
+    again = await harness.regenerate(room)
+    summary = harness.story.chats.dialogue_summary(room)
     assert summary is not None
     assert summary[1] == "They counted gulls."
-    await stage.story.choose(room, begun.reply)
-    assert stage.story.chats.dialogue_summary(room) == (summary[0], "They counted boats.")
-    await stage.story.choose(room, again.reply)
-    assert stage.story.chats.dialogue_summary(room) == summary
+    await harness.story.choose(room, begun.reply)
+    assert harness.story.chats.dialogue_summary(room) == (summary[0], "They counted boats.")
+    await harness.story.choose(room, again.reply)
+    assert harness.story.chats.dialogue_summary(room) == summary
 
 
-async def test_s13_without_a_model_the_summary_is_how_it_began_and_ended(
-    stage: StoryHarness, script: ScriptedModel
+async def test_s13_without_a_model_the_summary_is_the_first_and_last_turns(
+    harness: StoryHarness, script: ScriptedModel
 ) -> None:
     script.shapes["DialogueSummary"] = RecordedCall(say="I can't do that.")
-    room = await stage.start_chat(await stage.create_character())
-    await talk(stage, room, 11)
-    summary = stage.story.chats.dialogue_summary(room)
+    room = await harness.start_chat(await harness.create_character())
+    await talk(harness, room, 11)
+    summary = harness.story.chats.dialogue_summary(room)
     assert summary is not None
     assert "Ana: Number 0." in summary[1]

@@ -12,56 +12,56 @@ from coterie.modes.story.events import ContainerCreated, ManualEdit
 from tests.modes.story.conftest import ScriptedModel, StoryHarness
 
 
-def drawer(stage: StoryHarness, room: str) -> ChatDetails:
-    return stage.story.details(room)
+def details(harness: StoryHarness, room: str) -> ChatDetails:
+    return harness.story.details(room)
 
 
-async def edit(stage: StoryHarness, room: str, told: dict[str, Any]) -> bool:
-    return await stage.story.edit(room, [FieldEdit(field=field, value=value) for field, value in told.items()])
+async def edit(harness: StoryHarness, room: str, fields: dict[str, Any]) -> bool:
+    return await harness.story.edit(room, [FieldEdit(field=field, value=value) for field, value in fields.items()])
 
 
-def edits(stage: StoryHarness, room: str) -> list[ManualEdit]:
-    events = stage.store.reader.read(room, kinds=[ManualEdit.kind])
+def edits(harness: StoryHarness, room: str) -> list[ManualEdit]:
+    events = harness.store.reader.read(room, kinds=[ManualEdit.kind])
     return [event.payload for event in events if isinstance(event.payload, ManualEdit)]
 
 
-def values(seen: ChatDetails, bot: str, container: str, memory: str) -> dict[str, Any]:
-    """Everything the drawer shows, by the field that corrects it."""
-    told: dict[str, Any] = {"title": seen.title, "clock": seen.clock.isoformat()}
-    told |= {"weather": seen.weather, "anchor": seen.anchor}
+def values(seen: ChatDetails, character: str, container: str, memory: str) -> dict[str, Any]:
+    """All details, by the field that edits them."""
+    fields: dict[str, Any] = {"title": seen.title, "clock": seen.clock.isoformat()}
+    fields |= {"weather": seen.weather, "anchor": seen.anchor}
     place = seen.containers[container]
-    told |= {f"container.{container}.{name}": getattr(place, name) for name in ("name", "type", "parent")}
-    told |= {f"container.{container}.{name}": getattr(place, name) for name in ("moving", "public", "audible")}
-    told["scene.container"] = seen.scene.container if seen.scene else None
+    fields |= {f"container.{container}.{name}": getattr(place, name) for name in ("name", "type", "parent")}
+    fields |= {f"container.{container}.{name}": getattr(place, name) for name in ("moving", "public", "audible")}
+    fields["scene.container"] = seen.scene.container if seen.scene else None
     names: tuple[str, ...]
-    for who in ("you", bot):
+    for who in ("you", character):
         doing = seen.activities[who]
         names = ("container", "slot", "posture", "attention", "holding", "status")
-        told |= {f"activity.{who}.{name}": getattr(doing, name) for name in names}
+        fields |= {f"activity.{who}.{name}": getattr(doing, name) for name in names}
         names = ("verb", "interruptible", "attention", "minutes")
-        told |= {f"activity.{who}.action.{name}": getattr(doing.action, name) for name in names}
-    for edge in seen.edges:
+        fields |= {f"activity.{who}.action.{name}": getattr(doing.action, name) for name in names}
+    for one in seen.edges:
         names = ("affinity", "trust", "summary", "knowledge")
-        told |= {f"edge.{edge.of}.{edge.toward}.{name}": getattr(edge, name) for name in names}
-    kept = next((one for one in seen.characters[bot].memories if one.id == memory), None)
+        fields |= {f"edge.{one.of}.{one.toward}.{name}": getattr(one, name) for name in names}
+    kept = next((one for one in seen.characters[character].memories if one.id == memory), None)
     if kept is not None:
-        told |= {f"memory.{memory}.text": kept.text, f"memory.{memory}.significance": kept.significance}
-    return told
+        fields |= {f"memory.{memory}.text": kept.text, f"memory.{memory}.significance": kept.significance}
+    return fields
 
 
-async def test_s21_every_field_the_drawer_shows_is_edited_with_what_stood_there_and_rewound(
-    stage: StoryHarness,
+async def test_s21_every_field_is_editable_records_the_prior_value_and_is_rewound(
+    harness: StoryHarness,
 ) -> None:
-    bot = await stage.create_character()
-    room = await stage.start_chat(bot, weather="fog", anchor="Day 1 = the storm")
-    first = await stage.say(room, "Good evening.")
-    await stage.say(room, "The kettle is on.")
-    seen = drawer(stage, room)
+    character = await harness.create_character()
+    room = await harness.start_chat(character, weather="fog", anchor="Day 1 = the storm")
+    first = await harness.say(room, "Good evening.")
+    await harness.say(room, "The kettle is on.")
+    seen = details(harness, room)
     assert seen.scene is not None
-    place, memory = seen.scene.container, seen.characters[bot.id].memories[-1].id
-    from_elsewhere = ContainerCreated(container="cellar", name="the cellar")
-    await stage.story.context.decide_and_append(room, lambda: _one(room, from_elsewhere))  # a second place, to move to
-    before = values(drawer(stage, room), bot.id, place, memory)
+    place, memory = seen.scene.container, seen.characters[character.id].memories[-1].id
+    cellar = ContainerCreated(container="cellar", name="the cellar")
+    await harness.story.context.decide_and_append(room, lambda: _one(room, cellar))  # a second place, to move to
+    before = values(details(harness, room), character.id, place, memory)
     new: dict[str, Any] = {
         "title": "Night",
         "clock": "1899-12-31T23:00:00+00:00",
@@ -77,7 +77,7 @@ async def test_s21_every_field_the_drawer_shows_is_edited_with_what_stood_there_
         f"memory.{memory}.text": "She said good evening, at last.",
         f"memory.{memory}.significance": 2,
     }
-    for who, toward in (("you", bot.id), (bot.id, "you")):
+    for who, toward in (("you", character.id), (character.id, "you")):
         new |= {
             f"activity.{who}.container": "cellar",
             f"activity.{who}.slot": "by the door",
@@ -95,26 +95,26 @@ async def test_s21_every_field_the_drawer_shows_is_edited_with_what_stood_there_
             f"edge.{who}.{toward}.knowledge": ("Came by boat.",),
         }
     shapes = {_shape(field) for field in new}
-    assert shapes == set(EDITABLE_FIELDS)  # the list is closed, and this test knows all of it
+    assert shapes == set(EDITABLE_FIELDS)  # this test covers every editable field
     assert set(before) == set(new)
     for field, value in new.items():
-        assert await edit(stage, room, {field: value}), field
-        assert values(drawer(stage, room), bot.id, place, memory)[field] == value, field
-    assert values(drawer(stage, room), bot.id, place, memory) == new
-    told = {one.what: one for one in edits(stage, room)}
-    assert len(told) == len(new)
-    assert told["weather"].prior == "fog"
-    assert told[f"edge.main.you.{bot.id}.affinity"].prior == 50
-    assert told[f"memory.{memory}.text"].prior == before[f"memory.{memory}.text"]
-    stage.verify()
+        assert await edit(harness, room, {field: value}), field
+        assert values(details(harness, room), character.id, place, memory)[field] == value, field
+    assert values(details(harness, room), character.id, place, memory) == new
+    recorded = {one.what: one for one in edits(harness, room)}
+    assert len(recorded) == len(new)
+    assert recorded["weather"].prior == "fog"
+    assert recorded[f"edge.main.you.{character.id}.affinity"].prior == 50
+    assert recorded[f"memory.{memory}.text"].prior == before[f"memory.{memory}.text"]
+    harness.verify()
 
-    await stage.story.rewind(room, first.reply)
-    rewound = values(drawer(stage, room), bot.id, place, memory)
+    await harness.story.rewind(room, first.reply)
+    rewound = values(details(harness, room), character.id, place, memory)
     once = {field: value for field, value in before.items() if field != "clock"}
     assert {field: rewound[field] for field in once} == once
-    stage.verify()
-    await stage.story.undo_rewind(room)
-    assert values(drawer(stage, room), bot.id, place, memory) == new
+    harness.verify()
+    await harness.story.undo_rewind(room)
+    assert values(details(harness, room), character.id, place, memory) == new
 
 
 async def _one(room: str, payload: ContainerCreated) -> Any:
@@ -171,103 +171,103 @@ def _shape(field: str) -> str:
         ("memory.MEMORY.owner", "somebody"),
     ],
 )
-async def test_s21_a_bad_value_says_what_to_do_and_changes_nothing(
-    stage: StoryHarness, field: str, value: object
+async def test_s21_a_bad_value_is_explained_and_changes_nothing(
+    harness: StoryHarness, field: str, value: object
 ) -> None:
-    bot = await stage.create_character()
-    room = await stage.start_chat(bot)
-    await stage.say(room, "Good evening.")
-    seen = drawer(stage, room)
+    character = await harness.create_character()
+    room = await harness.start_chat(character)
+    await harness.say(room, "Good evening.")
+    seen = details(harness, room)
     assert seen.scene is not None
-    real = {"PLACE": seen.scene.container, "BOT": bot.id, "MEMORY": seen.characters[bot.id].memories[0].id}
+    real = {"PLACE": seen.scene.container, "BOT": character.id, "MEMORY": seen.characters[character.id].memories[0].id}
     for mark, found in real.items():
         field = field.replace(mark, found)
         value = value.replace(mark, found) if isinstance(value, str) else value
     with pytest.raises((BadEdit, NoSuchMemory)) as refused:
-        await edit(stage, room, {"weather": "hail", field: value} if field != "weather" else {field: value})
+        await edit(harness, room, {"weather": "hail", field: value} if field != "weather" else {field: value})
     assert refused.value.fix
-    assert drawer(stage, room) == seen
+    assert details(harness, room) == seen
 
 
-async def test_s21_what_is_so_already_is_no_event_and_no_field_is_told_twice(stage: StoryHarness) -> None:
-    room = await stage.start_chat(await stage.create_character(), weather="fog")
-    assert not await edit(stage, room, {"weather": "fog"})
+async def test_s21_an_unchanged_value_is_no_event_and_no_field_is_edited_twice_at_once(harness: StoryHarness) -> None:
+    room = await harness.start_chat(await harness.create_character(), weather="fog")
+    assert not await edit(harness, room, {"weather": "fog"})
     with pytest.raises(BadEdit):
-        await stage.story.edit(room, [FieldEdit(field="weather", value=value) for value in ("sun", "rain")])
-    assert edits(stage, room) == []
+        await harness.story.edit(room, [FieldEdit(field="weather", value=value) for value in ("sun", "rain")])
+    assert edits(harness, room) == []
 
 
-async def test_s21_an_edited_memory_is_what_is_recalled_and_the_other_line_keeps_its_own(
-    stage: StoryHarness, script: ScriptedModel
+async def test_s21_an_edited_memory_is_recalled_and_a_fork_keeps_its_own(
+    harness: StoryHarness, script: ScriptedModel
 ) -> None:
-    bot = await stage.create_character()
-    room = await stage.start_chat(bot)
-    said = await stage.say(room, "My brother sails a green cutter.")
-    fork = await stage.story.fork(room, said.reply)
-    memory = next(one for one in drawer(stage, fork.room).characters[bot.id].memories if "cutter" in one.text)
-    await edit(stage, fork.room, {f"memory.{memory.id}.text": "Her brother sails a violet cutter."})
+    character = await harness.create_character()
+    room = await harness.start_chat(character)
+    said = await harness.say(room, "My brother sails a green cutter.")
+    fork = await harness.story.fork(room, said.reply)
+    memory = next(one for one in details(harness, fork.room).characters[character.id].memories if "cutter" in one.text)
+    await edit(harness, fork.room, {f"memory.{memory.id}.text": "Her brother sails a violet cutter."})
     for number in range(8):
-        for line in (room, fork.room):
-            await stage.say(line, f"Number {number} of many other things.")
-    await stage.say(fork.room, "What does my brother sail? The cutter!")
+        for each in (room, fork.room):
+            await harness.say(each, f"Number {number} of many other things.")
+    await harness.say(fork.room, "What does my brother sail? The cutter!")
     assert "violet cutter" in script.prompt()
-    await stage.say(room, "What does my brother sail? The cutter!")
+    await harness.say(room, "What does my brother sail? The cutter!")
     assert "green cutter" in script.prompt()
     assert "violet" not in script.prompt()
 
 
-async def test_s14_s21_pins_by_hand_hold_to_eight_and_only_automatic_ones_make_room(
-    stage: StoryHarness, script: ScriptedModel
+async def test_s14_s21_at_most_eight_pins_and_only_automatic_ones_are_replaced(
+    harness: StoryHarness, script: ScriptedModel
 ) -> None:
-    bot = await stage.create_character()
-    room = await stage.start_chat(bot)
+    character = await harness.create_character()
+    room = await harness.start_chat(character)
     for number in range(6):
-        await stage.say(room, f"Thing number {number}.")
-    ids = [memory.id for memory in stage.memory.browse(owner=bot.id)]
+        await harness.say(room, f"Thing number {number}.")
+    ids = [memory.id for memory in harness.memory.browse(owner=character.id)]
     assert len(ids) > MAX_PINS + 1
     for memory in ids[: MAX_PINS - 1]:
-        assert await stage.story.pin(room, memory, True)
+        assert await harness.story.pin(room, memory, True)
     script.shapes["Significance"] = {"significance": 3}
-    await stage.say(room, "I am your sister.")
-    seen = drawer(stage, room).characters[bot.id]
-    auto = [memory.id for memory in stage.memory.browse(owner=bot.id) if memory.auto_pinned]
+    await harness.say(room, "I am your sister.")
+    seen = details(harness, room).characters[character.id]
+    auto = [memory.id for memory in harness.memory.browse(owner=character.id) if memory.auto_pinned]
     assert (seen.pins, seen.most_pins, len(auto)) == (MAX_PINS, MAX_PINS, 1)
-    assert not await stage.story.pin(room, ids[0], True)  # it is already
+    assert not await harness.story.pin(room, ids[0], True)  # it is pinned already
 
-    assert await stage.story.pin(room, ids[MAX_PINS], True)  # the automatic one makes room
-    pinned = {memory.id for memory in stage.memory.browse(owner=bot.id) if memory.pinned}
+    assert await harness.story.pin(room, ids[MAX_PINS], True)  # replaces the automatic one
+    pinned = {memory.id for memory in harness.memory.browse(owner=character.id) if memory.pinned}
     assert pinned == {*ids[: MAX_PINS - 1], ids[MAX_PINS]}
     with pytest.raises(BadMemory) as full:
-        await stage.story.pin(room, ids[MAX_PINS + 1], True)
+        await harness.story.pin(room, ids[MAX_PINS + 1], True)
     assert "Unpin" in full.value.fix
     script.shapes["Significance"] = {"significance": 3}
-    await stage.say(room, "And your brother too.")  # nothing that a person pinned is evicted
-    assert {memory.id for memory in stage.memory.browse(owner=bot.id) if memory.pinned} == pinned
+    await harness.say(room, "And your brother too.")  # a manual pin is not replaced
+    assert {memory.id for memory in harness.memory.browse(owner=character.id) if memory.pinned} == pinned
 
-    assert await stage.story.pin(room, ids[0], False)
-    assert drawer(stage, room).characters[bot.id].pins == MAX_PINS - 1
+    assert await harness.story.pin(room, ids[0], False)
+    assert details(harness, room).characters[character.id].pins == MAX_PINS - 1
 
 
-async def test_s21_pinning_an_automatic_pin_makes_it_yours(stage: StoryHarness, script: ScriptedModel) -> None:
-    bot = await stage.create_character()
-    room = await stage.start_chat(bot)
+async def test_s21_pinning_an_automatic_pin_makes_it_manual(harness: StoryHarness, script: ScriptedModel) -> None:
+    character = await harness.create_character()
+    room = await harness.start_chat(character)
     script.shapes["Significance"] = {"significance": 3}
-    await stage.say(room, "I am your sister.")
-    (auto,) = (memory for memory in stage.memory.browse(owner=bot.id) if memory.pinned)
+    await harness.say(room, "I am your sister.")
+    (auto,) = (memory for memory in harness.memory.browse(owner=character.id) if memory.pinned)
     assert auto.auto_pinned
-    assert await stage.story.pin(room, auto.id, True)
-    (kept,) = (memory for memory in stage.memory.browse(owner=bot.id) if memory.pinned)
+    assert await harness.story.pin(room, auto.id, True)
+    (kept,) = (memory for memory in harness.memory.browse(owner=character.id) if memory.pinned)
     assert (kept.id, kept.auto_pinned) == (auto.id, False)
 
 
-async def test_s21_a_forgotten_memory_stays_forgotten_through_a_rewind(stage: StoryHarness) -> None:
-    bot = await stage.create_character()
-    room = await stage.start_chat(bot)
-    first = await stage.say(room, "I steal spoons.")
-    memory = next(one for one in stage.memory.browse(owner=bot.id) if "spoons" in one.text)
-    await stage.say(room, "Never mind.")
-    await stage.story.forget(room, memory.id)
-    await stage.story.rewind(room, first.reply)
-    assert not any("spoons" in text for text in stage.memories_of(bot.id))
+async def test_s21_a_forgotten_memory_stays_forgotten_through_a_rewind(harness: StoryHarness) -> None:
+    character = await harness.create_character()
+    room = await harness.start_chat(character)
+    first = await harness.say(room, "I steal spoons.")
+    memory = next(one for one in harness.memory.browse(owner=character.id) if "spoons" in one.text)
+    await harness.say(room, "Never mind.")
+    await harness.story.forget(room, memory.id)
+    await harness.story.rewind(room, first.reply)
+    assert not any("spoons" in text for text in harness.memories_of(character.id))
     with pytest.raises(CoterieError):
-        await stage.story.forget(room, memory.id)
+        await harness.story.forget(room, memory.id)

@@ -18,55 +18,55 @@ from tests.modes.story.conftest import ScriptedModel, StoryHarness
 KINDS = ("memory_added", "edge_update", "clock_moved", "memory_edited")
 
 
-def derived(stage: StoryHarness, reply: str) -> list[str]:
+def derived(harness: StoryHarness, reply: str) -> list[str]:
     marks = ", ".join("?" * len(KINDS))
-    rows = stage.store.query(
+    rows = harness.store.query(
         f"SELECT kind FROM event WHERE turn = ? AND kind IN ({marks}) ORDER BY kind", (reply, *KINDS)
     )
     return [kind for (kind,) in rows]
 
 
-async def test_s14_a_crash_between_turn_and_jobs_loses_none_and_doubles_none(
-    stage: StoryHarness, script: ScriptedModel
+async def test_s14_a_crash_between_turn_and_jobs_loses_and_repeats_no_job(
+    harness: StoryHarness, script: ScriptedModel
 ) -> None:
     script.shapes |= {"SceneCheck": {"minutes": 5}, "Significance": {"significance": 2}}
-    room = await stage.start_chat(await stage.create_character())
-    begun = await stage.story.say(room, "Hello.")
-    await stage.story.replies.wait(room)
-    assert derived(stage, begun.reply) == []
+    room = await harness.start_chat(await harness.create_character())
+    begun = await harness.story.say(room, "Hello.")
+    await harness.story.replies.wait(room)
+    assert derived(harness, begun.reply) == []
     # The process dies while every job is leased, and comes back when the leases have run out.
-    await stage.store.jobs.lease(list(stage.story.handlers()), holder="dead", limit=10, seconds=30)
-    stage.store.close()
-    stage.open()
-    await stage.run_jobs()
-    assert derived(stage, begun.reply) == []
-    stage.clock.advance(31)
-    await stage.run_jobs()
+    await harness.store.jobs.lease(list(harness.story.handlers()), holder="dead", limit=10, seconds=30)
+    harness.store.close()
+    harness.open()
+    await harness.run_jobs()
+    assert derived(harness, begun.reply) == []
+    harness.clock.advance(31)
+    await harness.run_jobs()
     once = ["clock_moved", "edge_update", "memory_added", "memory_added", "memory_edited", "memory_edited"]
-    assert derived(stage, begun.reply) == once
-    stage.store.close()
-    stage.open()
-    await stage.run_jobs()
-    assert derived(stage, begun.reply) == once
+    assert derived(harness, begun.reply) == once
+    harness.store.close()
+    harness.open()
+    await harness.run_jobs()
+    assert derived(harness, begun.reply) == once
 
 
-async def test_s14_two_workers_for_one_job_record_it_once(stage: StoryHarness) -> None:
-    room = await stage.start_chat(await stage.create_character())
-    begun = await stage.story.say(room, "Hello.")
-    await stage.story.replies.wait(room)
-    slow = await stage.store.jobs.lease(["story_memory"], holder="slow", seconds=1)
-    outcome = await stage.story.handlers()["story_memory"](slow[0])
-    stage.clock.advance(2)
-    await stage.run_jobs()
+async def test_s14_two_workers_record_one_job_once(harness: StoryHarness) -> None:
+    room = await harness.start_chat(await harness.create_character())
+    begun = await harness.story.say(room, "Hello.")
+    await harness.story.replies.wait(room)
+    slow = await harness.store.jobs.lease(["story_memory"], holder="slow", seconds=1)
+    outcome = await harness.story.handlers()["story_memory"](slow[0])
+    harness.clock.advance(2)
+    await harness.run_jobs()
     with pytest.raises(Exception, match="no longer held"):
-        await stage.store.jobs.complete(slow[0], outcome.new_events if outcome else ())
-    assert derived(stage, begun.reply).count("memory_added") == 2
+        await harness.store.jobs.complete(slow[0], outcome.new_events if outcome else ())
+    assert derived(harness, begun.reply).count("memory_added") == 2
 
 
-async def test_s14_silent_witnesses_feel_too(stage: StoryHarness, script: ScriptedModel) -> None:
-    mara, theo = await stage.create_character(), await stage.create_character("Theo")
-    room = await stage.start_chat(mara)
-    await stage.story.invite(room, theo.id)
+async def test_s14_relationships_of_silent_witnesses_change_too(harness: StoryHarness, script: ScriptedModel) -> None:
+    mara, theo = await harness.create_character(), await harness.create_character("Theo")
+    room = await harness.start_chat(mara)
+    await harness.story.invite(room, theo.id)
     script.shapes["StateUpdate"] = {
         "pairs": [
             {"of": "Theo", "toward": "Ana", "affinity_delta": -4},
@@ -75,66 +75,66 @@ async def test_s14_silent_witnesses_feel_too(stage: StoryHarness, script: Script
             {"of": "Nobody", "toward": "Ana", "affinity_delta": 9},
         ]
     }
-    await stage.say(room, "Mara, I prefer your company.")
-    edges = {(e.of, e.toward): (e.affinity, e.trust) for e in stage.story.relationships.in_world(MAIN_WORLD)}
+    await harness.say(room, "Mara, I prefer your company.")
+    edges = {(e.of, e.toward): (e.affinity, e.trust) for e in harness.story.relationships.in_world(MAIN_WORLD)}
     assert edges[theo.id, OWNER] == (46, 50)
     assert edges[theo.id, mara.id] == (50, 53)
     assert (OWNER, theo.id) not in edges  # what the person feels, the person says
 
 
-async def test_s14_life_changing_moments_are_pinned_at_most_eight_and_hand_made_pins_stay(
-    stage: StoryHarness, script: ScriptedModel
+async def test_s14_life_changing_memories_are_pinned_up_to_eight_and_manual_pins_stay(
+    harness: StoryHarness, script: ScriptedModel
 ) -> None:
-    mara = await stage.create_character()
-    room = await stage.start_chat(mara)
-    await stage.say(room, "This I pin by hand.")
-    by_hand = next(m.id for m in stage.memory.browse(owner=mara.id) if m.text == "This I pin by hand.")
-    stage.memory.pin(by_hand)
+    mara = await harness.create_character()
+    room = await harness.start_chat(mara)
+    await harness.say(room, "This I pin by hand.")
+    by_hand = next(m.id for m in harness.memory.browse(owner=mara.id) if m.text == "This I pin by hand.")
+    harness.memory.pin(by_hand)
     script.shapes["Significance"] = {"significance": 3}
     for number in range(MAX_PINS + 3):
-        stage.clock.advance(60)
-        await stage.say(room, f"Moment {number}.")
-        pinned = [m for m in stage.memory.browse(owner=mara.id) if m.pinned]
+        harness.clock.advance(60)
+        await harness.say(room, f"Moment {number}.")
+        pinned = [m for m in harness.memory.browse(owner=mara.id) if m.pinned]
         assert len(pinned) <= MAX_PINS
         assert by_hand in {m.id for m in pinned}
     automatic = [m.text for m in pinned if m.auto_pinned]
     assert automatic == [f"Reply number {number}." for number in range(6, 13)]
-    await stage.say(room, "What do you never forget?")
+    await harness.say(room, "What do you never forget?")
     assert script.prompt().count("You will never forget:") == MAX_PINS
 
 
-async def test_s14_significance_zero_leaves_recall(stage: StoryHarness, script: ScriptedModel) -> None:
+async def test_s14_trivial_memories_are_not_recalled(harness: StoryHarness, script: ScriptedModel) -> None:
     script.shapes["Significance"] = {"significance": 0}
-    mara = await stage.create_character()
-    room = await stage.start_chat(mara)
-    await stage.say(room, "The zinnias are red.")
-    assert not stage.memory.recall("zinnias", owner=mara.id, room=room, present={OWNER})
-    assert "The zinnias are red." in stage.memories_of(mara.id)
+    mara = await harness.create_character()
+    room = await harness.start_chat(mara)
+    await harness.say(room, "The zinnias are red.")
+    assert not harness.memory.recall("zinnias", owner=mara.id, room=room, present={OWNER})
+    assert "The zinnias are red." in harness.memories_of(mara.id)
 
 
 @pytest.mark.parametrize(
     ("said", "moved"),
     [("Hello.", timedelta(minutes=7)), ("The next morning, we wake.", timedelta(hours=12))],
 )
-async def test_s14_the_clock_moves_by_what_the_prose_implies(
-    stage: StoryHarness, script: ScriptedModel, said: str, moved: timedelta
+async def test_s14_the_clock_moves_as_the_text_implies(
+    harness: StoryHarness, script: ScriptedModel, said: str, moved: timedelta
 ) -> None:
     script.shapes["SceneCheck"] = {"minutes": 7}
-    room = await stage.start_chat(await stage.create_character(), time="2024-01-01T00:00:00Z")
-    before = stage.story.chats.chat(room).clock
-    await stage.say(room, said)
-    assert stage.story.chats.chat(room).clock - before == moved
+    room = await harness.start_chat(await harness.create_character(), time="2024-01-01T00:00:00Z")
+    before = harness.story.chats.chat(room).clock
+    await harness.say(room, said)
+    assert harness.story.chats.chat(room).clock - before == moved
 
 
-async def test_s14_two_clocks_jobs_in_any_order_add_up(stage: StoryHarness, script: ScriptedModel) -> None:
+async def test_s14_clock_jobs_add_up_in_any_order(harness: StoryHarness, script: ScriptedModel) -> None:
     script.shapes["SceneCheck"] = {"minutes": 7}
-    room = await stage.start_chat(await stage.create_character())
-    before = stage.story.chats.chat(room).clock
+    room = await harness.start_chat(await harness.create_character())
+    before = harness.story.chats.chat(room).clock
     for text in ("One.", "Two."):
-        await stage.story.say(room, text)
-        await stage.story.replies.wait(room)
-    await stage.run_jobs()
-    assert stage.story.chats.chat(room).clock - before == timedelta(minutes=14)
+        await harness.story.say(room, text)
+        await harness.story.replies.wait(room)
+    await harness.run_jobs()
+    assert harness.story.chats.chat(room).clock - before == timedelta(minutes=14)
 
 
 @pytest.mark.parametrize(
@@ -146,36 +146,36 @@ async def test_s14_two_clocks_jobs_in_any_order_add_up(stage: StoryHarness, scri
         ("Just talking.", {"closed": False}, False),
     ],
 )
-async def test_s14_s15_a_hard_signal_closes_the_scene_and_opens_the_next(
-    stage: StoryHarness, script: ScriptedModel, said: str, check: dict[str, object], closes: bool
+async def test_s14_s15_an_unambiguous_phrase_closes_the_scene_and_opens_the_next(
+    harness: StoryHarness, script: ScriptedModel, said: str, check: dict[str, object], closes: bool
 ) -> None:
-    room = await stage.start_chat(await stage.create_character())
-    await stage.say(room, "Hello.")
-    first = stage.story.chats.chat(room).scene
+    room = await harness.start_chat(await harness.create_character())
+    await harness.say(room, "Hello.")
+    first = harness.story.chats.chat(room).scene
     assert first is not None
     script.shapes["SceneCheck"] = check
-    await stage.say(room, said)
-    now = stage.story.chats.chat(room).scene
+    await harness.say(room, said)
+    now = harness.story.chats.chat(room).scene
     assert now is not None
     assert (now != first) == closes
-    assert (stage.story.chats.scene(room, first).ends is not None) == closes
+    assert (harness.story.chats.scene(room, first).ends is not None) == closes
     # Another reply takes the close back, and may close it again.
-    await stage.regenerate(room)
-    assert (stage.story.chats.chat(room).scene != first) == closes
-    assert stage.store.query("SELECT count(*) FROM scene WHERE room = ?", (room,)) == [(1 + closes,)]
+    await harness.regenerate(room)
+    assert (harness.story.chats.chat(room).scene != first) == closes
+    assert harness.store.query("SELECT count(*) FROM scene WHERE room = ?", (room,)) == [(1 + closes,)]
 
 
-async def test_s15_each_witness_keeps_its_own_summary_of_what_it_saw(
-    stage: StoryHarness, script: ScriptedModel
+async def test_s15_each_witness_gets_its_own_summary_of_what_it_saw(
+    harness: StoryHarness, script: ScriptedModel
 ) -> None:
-    mara, theo = await stage.create_character(), await stage.create_character("Theo")
-    room = await stage.start_chat(mara)
-    await stage.say(room, "The key is under the stone.")
-    await stage.story.invite(room, theo.id)
-    await stage.say(room, "Welcome, everybody.")
-    await stage.say(room, "Not a word to Theo.", to=[mara.id])
+    mara, theo = await harness.create_character(), await harness.create_character("Theo")
+    room = await harness.start_chat(mara)
+    await harness.say(room, "The key is under the stone.")
+    await harness.story.invite(room, theo.id)
+    await harness.say(room, "Welcome, everybody.")
+    await harness.say(room, "Not a word to Theo.", to=[mara.id])
     script.shapes["SceneSummary"] = {"summary": "A quiet evening.", "significance": 2, "relationship": "Kind."}
-    await stage.story.close_scene(room)
+    await harness.story.close_scene(room)
     asked = script.questions("SceneSummary")
     assert len(asked) == 2
     for_mara, for_theo = sorted(asked, key=lambda text: "as Theo" in text)
@@ -183,67 +183,69 @@ async def test_s15_each_witness_keeps_its_own_summary_of_what_it_saw(
     assert "The key is under the stone." not in for_theo
     assert "Welcome, everybody." in for_theo
     assert not [text for text in asked if "Not a word" in text]
-    for bot in (mara, theo):
-        summary = next(m for m in stage.memory.browse(owner=bot.id) if m.text == "A quiet evening.")
+    for character in (mara, theo):
+        summary = next(m for m in harness.memory.browse(owner=character.id) if m.text == "A quiet evening.")
         assert (summary.significance, summary.type, summary.pinned) == (2, "event", False)
-        assert stage.story.relationships.get(MAIN_WORLD, bot.id, OWNER).summary == "Kind."
+        assert harness.story.relationships.get(MAIN_WORLD, character.id, OWNER).summary == "Kind."
 
 
 @pytest.mark.parametrize(("significance", "recalled", "pinned"), [(0, False, False), (1, True, False), (3, True, True)])
 async def test_s15_significance_decides_promotion(
-    stage: StoryHarness, script: ScriptedModel, significance: int, recalled: bool, pinned: bool
+    harness: StoryHarness, script: ScriptedModel, significance: int, recalled: bool, pinned: bool
 ) -> None:
-    mara = await stage.create_character()
-    room = await stage.start_chat(mara)
-    await stage.say(room, "Hello.")
+    mara = await harness.create_character()
+    room = await harness.start_chat(mara)
+    await harness.say(room, "Hello.")
     script.shapes["SceneSummary"] = {"summary": "The great gale of that winter.", "significance": significance}
-    await stage.story.close_scene(room)
-    found = stage.memory.recall("the great gale", owner=mara.id, room=room, present={OWNER})
+    await harness.story.close_scene(room)
+    found = harness.memory.recall("the great gale", owner=mara.id, room=room, present={OWNER})
     assert ("The great gale of that winter." in [one.text for one in found]) == recalled
-    record = next(m for m in stage.memory.browse(owner=mara.id) if m.text.startswith("The great gale"))
+    record = next(m for m in harness.memory.browse(owner=mara.id) if m.text.startswith("The great gale"))
     assert (record.pinned, record.auto_pinned) == (pinned, pinned)
 
 
-async def test_s15_a_compactor_that_fails_still_closes_the_scene(stage: StoryHarness, script: ScriptedModel) -> None:
-    mara = await stage.create_character()
-    room = await stage.start_chat(mara)
-    await stage.say(room, "Hello.")
+async def test_s15_a_compactor_that_fails_still_closes_the_scene(harness: StoryHarness, script: ScriptedModel) -> None:
+    mara = await harness.create_character()
+    room = await harness.start_chat(mara)
+    await harness.say(room, "Hello.")
     script.shapes["SceneSummary"] = RecordedCall(say="I can't do that.")
-    await stage.story.close_scene(room)
-    summary = stage.story.chats.scene_summaries(room, mara.id)[0]
+    await harness.story.close_scene(room)
+    summary = harness.story.chats.scene_summaries(room, mara.id)[0]
     assert "Hello." in summary
     assert "Reply number 1." in summary
 
 
-async def test_s16_the_k_that_was_used_and_why_is_visible_per_turn(stage: StoryHarness, script: ScriptedModel) -> None:
-    mara = await stage.create_character()
-    room = await stage.start_chat(mara)
+async def test_s16_the_k_that_was_used_and_why_is_visible_per_turn(
+    harness: StoryHarness, script: ScriptedModel
+) -> None:
+    mara = await harness.create_character()
+    room = await harness.start_chat(mara)
     for number in range(20):
-        await stage.say(room, f"The {number}th ship carried amber and salt.")
-    begun = await stage.say(room, "Which ship carried amber?")
-    inspected = PromptQueries(stage.store).inspect(room, begun.reply)
+        await harness.say(room, f"The {number}th ship carried amber and salt.")
+    begun = await harness.say(room, "Which ship carried amber?")
+    inspected = PromptQueries(harness.store).inspect(room, begun.reply)
     told = [part.name.removeprefix("memory ") for part, _ in inspected.parts if part.name.startswith("memory ")]
-    assert len(told) == stage.settings.retrieval_k == 4
+    assert len(told) == harness.settings.retrieval_k == 4
     assert set(told) == set(inspected.sent.recalled)
     for parts in inspected.sent.recalled.values():
         assert {"recency", "significance", "pins"} <= set(parts)
     texts = {part.name: text for part, text in inspected.parts}
     assert all(texts[f"memory {memory}"] in script.prompt() for memory in told)
-    used = [e for e in await stage.store.read(room, kinds=["memory_used"]) if e.turn == begun.reply]
+    used = [e for e in await harness.store.read(room, kinds=["memory_used"]) if e.turn == begun.reply]
     assert used[0].payload.model_dump()["ids"] == tuple(told)
     assert isinstance(inspected.sent, PromptSent)
 
 
-async def test_s14_jobs_of_one_chat_run_one_after_the_other(stage: StoryHarness) -> None:
-    assert isinstance(stage.worker, Worker)
-    room = await stage.start_chat(await stage.create_character())
-    await stage.story.say(room, "Hello.")
-    await stage.story.replies.wait(room)
-    await stage.worker._lease_due()
-    assert len(stage.worker._running) > 1
-    while stage.worker._running:
-        await asyncio.wait(stage.worker._running)
+async def test_s14_jobs_of_one_chat_run_one_after_the_other(harness: StoryHarness) -> None:
+    assert isinstance(harness.worker, Worker)
+    room = await harness.start_chat(await harness.create_character())
+    await harness.story.say(room, "Hello.")
+    await harness.story.replies.wait(room)
+    await harness.worker._lease_due()
+    assert len(harness.worker._running) > 1
+    while harness.worker._running:
+        await asyncio.wait(harness.worker._running)
         await asyncio.sleep(0)
-    await stage.run_jobs()
-    states = {state for (state,) in stage.store.query("SELECT state FROM job")}
+    await harness.run_jobs()
+    states = {state for (state,) in harness.store.query("SELECT state FROM job")}
     assert states == {"done"}

@@ -1,8 +1,8 @@
-"""M2 on assembled prompts: whatever any model is told, a secret is only told where its owner may know it.
+"""No prompt contains a secret that its speaker or audience may not know.
 
-Every message and every reply of a random play holds a code word. Some are whispered, said in somebody's absence or in
-another chat, rewound, swiped away, said on one line of a fork or before a reset. Each prompt that any model was sent,
-for replies, feelings, scenes and summaries alike, is held against books that share no code with the gates.
+Every message and reply of a random sequence of commands contains a code word. Some are whispered, said in somebody's
+absence or in another chat, rewound, replaced, said in one fork or before a reset. Each prompt (replies, relationships,
+scenes, summaries) is checked against a model that shares no code with the access rules.
 """
 
 from __future__ import annotations
@@ -27,40 +27,42 @@ from tests.modes.story.random_commands import SMALL, RandomCommands
 KINDS = {"whispered", "absent", "rewound", "swiped", "forked", "reset"}
 
 
-async def played(folder: Path, seed: int, steps: int, *, until_leak: bool = False) -> RandomCommands:
-    honest = EchoModel(chance=random.Random(seed + 1))
-    stage = StoryHarness(folder / f"{seed}.db", ManualClock(), honest, SMALL)
-    play = RandomCommands(stage, honest, random.Random(seed))
+async def run_commands(folder: Path, seed: int, steps: int, *, until_leak: bool = False) -> RandomCommands:
+    model = EchoModel(chance=random.Random(seed + 1))
+    harness = StoryHarness(folder / f"{seed}.db", ManualClock(), model, SMALL)
+    runner = RandomCommands(harness, model, random.Random(seed))
     try:
-        await play.prepare()
+        await runner.prepare()
         for _ in range(steps):
-            await play.step()
-            if until_leak and play.leaks:
-                return play
-        await stage.run_jobs()
-        play.look()
-        play.shown()
-        stage.verify()
+            await runner.step()
+            if until_leak and runner.leaks:
+                return runner
+        await harness.run_jobs()
+        runner.check_prompts()
+        runner.check_shown()
+        harness.verify()
     finally:
-        await stage.close()
-    return play
+        await harness.close()
+    return runner
 
 
-async def test_m2_none_of_200_planted_secrets_is_in_a_prompt_where_it_must_not_be(tmp_path: Path) -> None:
-    play = await played(tmp_path, seed=6, steps=190)
-    assert play.leaks == []
-    secrets = [code for code, fates in play.planted.items() if fates & KINDS]
-    befell = Counter(what for code in secrets for what in play.planted[code])
-    assert len(secrets) >= 200, befell
-    assert all(befell[kind] >= 10 for kind in KINDS), befell
-    # It was no law about nothing: models were told thousands of things that they might be told.
-    assert play.told > 1_500
-    assert {"regenerate", "edit", "choose", "rewind", "undo", "fork", "invite", "send_away", "reset"} <= set(play.done)
+async def test_m2_none_of_200_secrets_is_in_a_prompt_where_it_must_not_be(tmp_path: Path) -> None:
+    runner = await run_commands(tmp_path, seed=6, steps=190)
+    assert runner.leaks == []
+    secrets = [code for code, marks in runner.planted.items() if marks & KINDS]
+    counts = Counter(mark for code in secrets for mark in runner.planted[code])
+    assert len(secrets) >= 200, counts
+    assert all(counts[kind] >= 10 for kind in KINDS), counts
+    # The check is not empty: prompts contained many code words that they may contain.
+    assert runner.allowed > 1_500
+    assert {"regenerate", "edit", "choose", "rewind", "undo", "fork", "invite", "send_away", "reset"} <= set(
+        runner.done
+    )
 
 
 @pytest.mark.parametrize("seed", [4, 107])
-async def test_m2_no_secret_leaks_in_other_plays(tmp_path: Path, seed: int) -> None:
-    assert (await played(tmp_path, seed, steps=60)).leaks == []
+async def test_m2_no_secret_leaks_with_other_seeds(tmp_path: Path, seed: int) -> None:
+    assert (await run_commands(tmp_path, seed, steps=60)).leaks == []
 
 
 def _seen_by_all(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -68,10 +70,10 @@ def _seen_by_all(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def _recalled_by_all(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(recall, "allowed_mask", lambda shelf, *_: np.ones(len(shelf), bool))
+    monkeypatch.setattr(recall, "allowed_mask", lambda index, *_: np.ones(len(index), bool))
 
 
-def _lines_know_each_other(monkeypatch: pytest.MonkeyPatch) -> None:
+def _forks_know_each_other(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(StreamForks, "is_other_branch", lambda *_: False)
 
 
@@ -82,22 +84,29 @@ def _whispers_aloud(monkeypatch: pytest.MonkeyPatch) -> None:
     )
 
 
-def _notes_are_told(monkeypatch: pytest.MonkeyPatch) -> None:
+def _notes_are_visible(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(
         "coterie.modes.story.turn_parser.visible_text", lambda segments: " ".join(one.text for one in segments)
     )
 
 
-def _forks_keep_feelings(monkeypatch: pytest.MonkeyPatch) -> None:
+def _forks_keep_knowledge(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("coterie.modes.story.fork._without_knowledge", lambda event: event)
 
 
 @pytest.mark.parametrize(
-    "open_gate",
-    [_seen_by_all, _recalled_by_all, _lines_know_each_other, _whispers_aloud, _notes_are_told, _forks_keep_feelings],
+    "disable_rule",
+    [
+        _seen_by_all,
+        _recalled_by_all,
+        _forks_know_each_other,
+        _whispers_aloud,
+        _notes_are_visible,
+        _forks_keep_knowledge,
+    ],
 )
-async def test_m2_the_law_notices_a_gate_that_stands_open(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, open_gate: Callable[[pytest.MonkeyPatch], None]
+async def test_m2_the_check_detects_a_disabled_access_rule(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, disable_rule: Callable[[pytest.MonkeyPatch], None]
 ) -> None:
-    open_gate(monkeypatch)
-    assert (await played(tmp_path, seed=9, steps=110, until_leak=True)).leaks
+    disable_rule(monkeypatch)
+    assert (await run_commands(tmp_path, seed=9, steps=110, until_leak=True)).leaks

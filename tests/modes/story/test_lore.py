@@ -10,27 +10,27 @@ from coterie.modes.story.queries import PromptQueries
 from tests.modes.story.conftest import ScriptedModel, StoryHarness
 
 
-async def met(stage: StoryHarness, *entries: dict[str, Any], **book: Any) -> str:
+async def met(harness: StoryHarness, *entries: dict[str, Any], **book: Any) -> str:
     base = Identity(name="Mara", persona="Keeps a lighthouse.").to_card()
     lore = [{"keys": ["lamp"], "enabled": True, "insertion_order": at, **one} for at, one in enumerate(entries)]
     card = Card.read({**base.document, "data": {**base.document["data"], "character_book": {"entries": lore, **book}}})
-    bot = await stage.roster.save(Identity.from_card(card), card)
-    return await stage.start_chat(bot)
+    character = await harness.roster.save(Identity.from_card(card), card)
+    return await harness.start_chat(character)
 
 
 def told(script: ScriptedModel) -> list[tuple[str, str]]:
     return [(message.role, message.text) for message in script.asked[-1].prompt.messages]
 
 
-async def test_s9_depth_and_role_put_lore_into_the_dialogue(stage: StoryHarness, script: ScriptedModel) -> None:
+async def test_s9_depth_and_role_put_lore_into_the_dialogue(harness: StoryHarness, script: ScriptedModel) -> None:
     entries = [
         {"content": "@@depth 2\n@@role assistant\nThe oil smells of fish."},
         {"content": "@@depth 1\n@@role user\nThe wind rises."},
         {"content": "@@depth 0\nThe lamp flickers."},
     ]
-    room = await met(stage, *entries)
-    await stage.say(room, "Hello.")
-    await stage.say(room, "The lamp?")
+    room = await met(harness, *entries)
+    await harness.say(room, "Hello.")
+    await harness.say(room, "The lamp?")
     shown = told(script)[1:]
     assert shown == [
         ("user", "Ana: Hello."),
@@ -39,42 +39,40 @@ async def test_s9_depth_and_role_put_lore_into_the_dialogue(stage: StoryHarness,
         ("system", "The lamp flickers."),
     ]
     assert not any("@@" in text for _, text in told(script))
-    reply = stage.story.timeline.latest(room, 1)[0].id
-    sent = PromptQueries(stage.store).inspect(room, reply).sent
+    reply = harness.story.timeline.latest(room, 1)[0].id
+    sent = PromptQueries(harness.store).inspect(room, reply).sent
     assert sum(part.tokens for part in sent.parts) == sent.tokens  # S13: every token is attributed
 
 
-async def test_s9_positions_stand_around_the_description(stage: StoryHarness, script: ScriptedModel) -> None:
+async def test_s9_positions_place_lore_around_the_description(harness: StoryHarness, script: ScriptedModel) -> None:
     room = await met(
-        stage,
+        harness,
         {"content": "BEFORE.", "position": "before_char"},
         {"content": "AFTER.", "position": "after_char"},
         {"content": "@@position before_desc\nBEFORE TOO."},
         {"content": "@@position personality\nGRUFF."},
         {"content": "@@position scenario\nSTORM."},
     )
-    await stage.say(room, "The lamp?")
+    await harness.say(room, "The lamp?")
     system = told(script)[0][1]
     marks = ["BEFORE.", "BEFORE TOO.", "Keeps a lighthouse.", "AFTER.", "GRUFF.", "at the lighthouse", "STORM."]
     places = [system.index(mark) for mark in marks]
     assert places == sorted(places)
 
 
-async def test_s9_disable_ui_prompt_leaves_out_our_own_instructions(stage: StoryHarness, script: ScriptedModel) -> None:
-    room = await met(stage, {"content": "@@disable_ui_prompt system_prompt\nThe lamp is cursed."})
-    await stage.say(room, "Hello.")
+async def test_s9_disable_ui_prompt_omits_our_own_instructions(harness: StoryHarness, script: ScriptedModel) -> None:
+    room = await met(harness, {"content": "@@disable_ui_prompt system_prompt\nThe lamp is cursed."})
+    await harness.say(room, "Hello.")
     assert "You write only what Mara says" in told(script)[0][1]
-    await stage.say(room, "The lamp?")
+    await harness.say(room, "The lamp?")
     assert "You are Mara." in told(script)[0][1]
     assert "You write only" not in told(script)[0][1]
 
 
-async def test_s9_every_so_many_replies_counts_those_that_were_given(
-    stage: StoryHarness, script: ScriptedModel
-) -> None:
-    room = await met(stage, {"content": "@@activate_only_every 2\nThe lamp turns."})
+async def test_s9_activation_by_reply_count_counts_given_replies(harness: StoryHarness, script: ScriptedModel) -> None:
+    room = await met(harness, {"content": "@@activate_only_every 2\nThe lamp turns."})
     shown = []
     for _ in range(4):
-        await stage.say(room, "The lamp?")
+        await harness.say(room, "The lamp?")
         shown.append("The lamp turns." in told(script)[0][1])
     assert shown == [True, False, True, False]

@@ -14,15 +14,15 @@ from tests.modes.story.conftest import ScriptedModel, StoryHarness
 
 
 async def test_s8_the_classifier_fills_the_form_and_confirming_is_one_transaction(
-    stage: StoryHarness, script: ScriptedModel
+    harness: StoryHarness, script: ScriptedModel
 ) -> None:
-    mara = await stage.create_character(kickoff="Rain. Mara opens the door.", initial_relationship="A stranger.")
+    mara = await harness.create_character(kickoff="Rain. Mara opens the door.", initial_relationship="A stranger.")
     script.shapes["Opening"] = {"title": "Rain", "place": {"name": "the door"}, "facts": ["Ana is wet"]}
-    proposal = await stage.story.propose_opening(mara.id)
+    proposal = await harness.story.propose_opening(mara.id)
     assert (proposal.notice, proposal.opening.title, proposal.opening.place.name) == ("", "Rain", "the door")
-    before = stage.store.reader.last_id()
-    chat = await stage.story.begin(mara.id, proposal.opening)
-    events = await stage.store.read(after=before)
+    before = harness.store.reader.last_id()
+    chat = await harness.story.begin(mara.id, proposal.opening)
+    events = await harness.store.read(after=before)
     assert [event.kind for event in events] == [
         "chat_created",
         "container_created",
@@ -34,18 +34,18 @@ async def test_s8_the_classifier_fills_the_form_and_confirming_is_one_transactio
         "assistant_turn",
     ]
     assert len({event.ts for event in events}) == 1
-    assert stage.texts(chat.room) == ["Rain. Mara opens the door."]
+    assert harness.texts(chat.room) == ["Rain. Mara opens the door."]
 
 
 @pytest.mark.parametrize("name", shelf.STARTER_NAMES)
-async def test_s8_a_ready_made_character_brings_its_scene_and_asks_no_model(
-    stage: StoryHarness, script: ScriptedModel, name: str
+async def test_s8_a_ready_made_character_has_its_scene_without_a_model_call(
+    harness: StoryHarness, script: ScriptedModel, name: str
 ) -> None:
     ready = shelf.starter_character(name)
-    bot = await stage.create_character(
+    character = await harness.create_character(
         ready.name, kickoff=ready.kickoff, initial_relationship=ready.initial_relationship
     )
-    proposal = await stage.story.propose_opening(bot.id)
+    proposal = await harness.story.propose_opening(character.id)
     assert (proposal.notice, script.classified) == ("", [])
     opening = proposal.opening
     assert opening.title and opening.place.name and opening.weather and opening.you.posture
@@ -54,34 +54,38 @@ async def test_s8_a_ready_made_character_brings_its_scene_and_asks_no_model(
     assert opening.start_time(now) == datetime.combine(now.date(), time.fromisoformat(opening.time), tzinfo=UTC)
 
 
-async def test_s8_a_ready_made_opening_that_was_rewritten_is_read_again(
-    stage: StoryHarness, script: ScriptedModel
+async def test_s8_a_changed_ready_made_opening_is_read_by_the_classifier(
+    harness: StoryHarness, script: ScriptedModel
 ) -> None:
-    bot = await stage.create_character(kickoff=shelf.starter_character("maren").kickoff + " Then the lamp goes out.")
+    character = await harness.create_character(
+        kickoff=shelf.starter_character("maren").kickoff + " Then the lamp goes out."
+    )
     script.shapes["Opening"] = {"title": "Dark"}
-    assert (await stage.story.propose_opening(bot.id)).opening.title == "Dark"
+    assert (await harness.story.propose_opening(character.id)).opening.title == "Dark"
 
 
 @pytest.mark.parametrize("told", ["", "soon", "25:00", "tomorrow at noon"])
-def test_s8_an_hour_that_is_none_leaves_it_now(told: str) -> None:
+def test_s8_an_invalid_time_falls_back_to_now(told: str) -> None:
     now = datetime(2026, 5, 4, 3, 2, tzinfo=UTC)
     assert Opening(time=told).start_time(now) == now
 
 
-async def test_s8_all_of_it_or_nothing(stage: StoryHarness, monkeypatch: pytest.MonkeyPatch) -> None:
-    mara = await stage.create_character()
-    before = stage.store.reader.last_id()
-    view = next(view for view in stage.store.projections if view.name == "story_relationships")
+async def test_s8_the_opening_is_recorded_whole_or_not_at_all(
+    harness: StoryHarness, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    mara = await harness.create_character()
+    before = harness.store.reader.last_id()
+    view = next(view for view in harness.store.projections if view.name == "story_relationships")
     monkeypatch.setattr(type(view), "updated", _broken)
-    stage.store.close()
-    stage.open()
+    harness.store.close()
+    harness.open()
     with pytest.raises(RuntimeError):
-        await stage.story.begin(mara.id, Opening())
-    assert stage.store.reader.last_id() == before
+        await harness.story.begin(mara.id, Opening())
+    assert harness.store.reader.last_id() == before
     monkeypatch.undo()
-    stage.store.close()
-    stage.open()
-    assert stage.story.chats.chats() == []
+    harness.store.close()
+    harness.open()
+    assert harness.story.chats.chats() == []
 
 
 def _broken(*_: object) -> None:
@@ -97,16 +101,16 @@ def _broken(*_: object) -> None:
     ],
 )
 async def test_s8_a_classifier_that_fails_leaves_an_empty_form_with_a_notice(
-    stage: StoryHarness, script: ScriptedModel, answer: RecordedCall
+    harness: StoryHarness, script: ScriptedModel, answer: RecordedCall
 ) -> None:
-    mara = await stage.create_character(kickoff="Rain.")
+    mara = await harness.create_character(kickoff="Rain.")
     script.shapes["Opening"] = answer
-    proposal = await stage.story.propose_opening(mara.id)
+    proposal = await harness.story.propose_opening(mara.id)
     assert "Fill it in by hand" in proposal.notice
     assert proposal.opening == Opening(greeting="Rain.")
-    await stage.story.begin(mara.id, proposal.opening)
+    await harness.story.begin(mara.id, proposal.opening)
 
 
-async def test_s8_nobody_to_meet_is_a_clear_error(stage: StoryHarness) -> None:
+async def test_s8_an_unknown_character_is_a_clear_error(harness: StoryHarness) -> None:
     with pytest.raises(CoterieError, match="no character"):
-        await stage.story.propose_opening("nobody")
+        await harness.story.propose_opening("nobody")

@@ -36,7 +36,7 @@ def desks(draw: st.DrawFn) -> list[PromptPart]:
 
 
 @given(desks(), st.integers(0, 1_500), st.integers(0, 500))
-def test_s13_the_hard_budget_holds_and_must_survives(pieces: list[PromptPart], soft: int, more: int) -> None:
+def test_s13_the_hard_budget_holds_and_must_parts_stay(pieces: list[PromptPart], soft: int, more: int) -> None:
     hard = soft + more
     must = [piece for piece in pieces if piece.tier == "must"]
     needed = sum(piece.tokens for piece in must)
@@ -56,7 +56,7 @@ def test_s13_the_hard_budget_holds_and_must_survives(pieces: list[PromptPart], s
 
 
 @given(desks(), st.integers(0, 1_500), st.integers(0, 500))
-def test_s13_nice_goes_before_should_and_only_as_much_as_it_takes(
+def test_s13_nice_parts_are_dropped_before_should_and_only_as_needed(
     pieces: list[PromptPart], soft: int, more: int
 ) -> None:
     hard = soft + more

@@ -71,37 +71,37 @@ BUDGETS = st.builds(
 
 @dataclass
 class House:
-    stage: StoryHarness
+    harness: StoryHarness
     loop: asyncio.AbstractEventLoop
-    bot: Character = field(init=False)
+    character: Character = field(init=False)
 
     def prepare(self) -> None:
         self.loop.run_until_complete(self._prepare())
 
     async def _prepare(self) -> None:
-        await self.stage.roster.save_owner(OwnerProfile(name="Ana", persona="A cartographer."))
+        await self.harness.roster.save_owner(OwnerProfile(name="Ana", persona="A cartographer."))
         data: dict[str, Any] = {"name": "Mara", "description": "Keeps the lamp.", "character_book": BOOK}
         card = Card.read({"spec": "chara_card_v2", "spec_version": "2.0", "data": data})
-        self.bot = await self.stage.roster.save(Identity.from_card(card), card)
+        self.bot = await self.harness.roster.save(Identity.from_card(card), card)
 
     def assembled(self, past: Past, budgets: StorySettings) -> AssembledPrompt:
         return self.loop.run_until_complete(self._assembled(past, budgets))
 
     async def _assembled(self, past: Past, budgets: StorySettings) -> AssembledPrompt:
-        stage, bot = self.stage, self.bot.id
-        room = await stage.start_chat(self.bot, weather=past.weather)
+        harness, character = self.harness, self.bot.id
+        room = await harness.start_chat(self.bot, weather=past.weather)
         drafts: list[NewEvent] = []
         for message, reply in past.turns:
             one, two = new_id(), new_id()
             text = f"{message} (({NOTE}))"
             said = UserTurn(
-                turn=one, author=OWNER, text=text, segments=tuple(parse_segments(text)), present=(OWNER, bot)
+                turn=one, author=OWNER, text=text, segments=tuple(parse_segments(text)), present=(OWNER, character)
             )
-            started = AssistantTurnStarted(reply=two, speaker=bot, answers=one, present=(OWNER, bot))
-            drafts += [NewEvent(room, said, OWNER, turn=one), NewEvent(room, started, bot, turn=two)]
-            drafts.append(NewEvent(room, AssistantTurn(reply=two, text=reply), bot, turn=two))
+            started = AssistantTurnStarted(reply=two, speaker=character, answers=one, present=(OWNER, character))
+            drafts += [NewEvent(room, said, OWNER, turn=one), NewEvent(room, started, character, turn=two)]
+            drafts.append(NewEvent(room, AssistantTurn(reply=two, text=reply), character, turn=two))
         if past.summary:
-            told = SceneSummarised(scene="s", owner=bot, summary=past.summary, significance=1)
+            told = SceneSummarised(scene="s", owner=character, summary=past.summary, significance=1)
             drafts.append(NewEvent(room, told))
         if past.talk:
             drafts.append(NewEvent(room, DialogueSummarised(upto=9, summary=past.talk)))
@@ -110,11 +110,11 @@ class House:
                 room, UserTurn(turn="now", author=OWNER, text="And now?", segments=tuple(parse_segments("And now?")))
             )
         )
-        await stage.store.append(drafts)
-        stage.memory.add_many([NewMemory(text, bot, room) for text in past.memories])
-        args = (stage.store, stage.roster, stage.memory, stage.models)
-        return PromptBuilder(*args, budgets, stage.clock, stage.story.participants).assemble(
-            stage.story.chats.chat(room), bot, "r"
+        await harness.store.append(drafts)
+        harness.memory.add_many([NewMemory(text, character, room) for text in past.memories])
+        args = (harness.store, harness.roster, harness.memory, harness.models)
+        return PromptBuilder(*args, budgets, harness.clock, harness.story.participants).assemble(
+            harness.story.chats.chat(room), character, "r"
         )
 
 
@@ -125,7 +125,7 @@ def house() -> Iterator[House]:
         made = House(StoryHarness(Path(folder) / "coterie.db", ManualClock(), ScriptedModel()), loop)
         made.prepare()
         yield made
-        loop.run_until_complete(made.stage.close())
+        loop.run_until_complete(made.harness.close())
     loop.close()
 
 
@@ -136,7 +136,7 @@ def kinds_gone(assembled: AssembledPrompt) -> list[str]:
 
 @settings(max_examples=40)
 @given(past=PASTS, budgets=BUDGETS)
-def test_s13_with_any_history_the_budget_holds_must_survives_and_every_token_has_a_source(
+def test_s13_with_any_history_the_budget_holds_must_stays_and_every_part_is_listed(
     house: House, past: Past, budgets: StorySettings
 ) -> None:
     try:
@@ -147,8 +147,8 @@ def test_s13_with_any_history_the_budget_holds_must_survives_and_every_token_has
     sent, prompt = assembled.sent, assembled.prompt
     # Every token is attributed, and what is really sent is no more than what was counted.
     assert sum(part.tokens for part in sent.parts) == sent.tokens <= sent.hard <= budgets.narrative_budget_hard
-    target = house.stage.models.catalogue.chain(Role.NARRATIVE)[0]
-    assert house.stage.models.tokens.count_prompt(target, prompt) <= sent.tokens
+    target = house.harness.models.catalogue.chain(Role.NARRATIVE)[0]
+    assert house.harness.models.tokens.count_prompt(target, prompt) <= sent.tokens
     # What was sent is the parts, and nothing else.
     texts = [(part, sent.texts[part.sha]) for part in sent.parts]
     assert prompt.messages == as_sent(texts)
@@ -199,16 +199,16 @@ def as_sent(parts: list[tuple[Any, str]]) -> tuple[PromptMessage, ...]:
     return tuple(messages)
 
 
-async def test_s13_k_drops_from_four_to_two_before_should_shrinks(stage: StoryHarness) -> None:
-    stage.settings = StorySettings(narrative_budget_soft=256, narrative_budget_hard=2_000)
-    stage.store.close()
-    stage.open()
-    mara = await stage.create_character()
-    room = await stage.start_chat(mara)
+async def test_s13_recalled_memories_drop_from_four_to_two_before_should_parts(harness: StoryHarness) -> None:
+    harness.settings = StorySettings(narrative_budget_soft=256, narrative_budget_hard=2_000)
+    harness.store.close()
+    harness.open()
+    mara = await harness.create_character()
+    room = await harness.start_chat(mara)
     ships = [f"the lamp and number {n} of the {'many ' * 40}ships that passed by night" for n in range(8)]
-    stage.memory.add_many([NewMemory(text, mara.id, room) for text in ships])
-    begun = await stage.say(room, "How many ships passed the lamp?")
-    sent = PromptQueries(stage.store).inspect(room, begun.reply).sent
+    harness.memory.add_many([NewMemory(text, mara.id, room) for text in ships])
+    begun = await harness.say(room, "How many ships passed the lamp?")
+    sent = PromptQueries(harness.store).inspect(room, begun.reply).sent
     ranked = [f"memory {memory}" for memory in sent.recalled]
     gone = [line.partition(" (")[0] for line in sent.trimmed]
     assert len(ranked) == 4
@@ -216,56 +216,58 @@ async def test_s13_k_drops_from_four_to_two_before_should_shrinks(stage: StoryHa
     assert {part.tier for part in sent.parts if part.name.startswith("memory ")} <= {"should"}
 
 
-async def test_s13_a_message_that_cannot_fit_is_named_in_the_error(stage: StoryHarness, script: ScriptedModel) -> None:
-    stage.settings = StorySettings(narrative_budget_hard=600, narrative_budget_soft=400)
-    stage.store.close()
-    stage.open()
-    room = await stage.start_chat(await stage.create_character())
+async def test_s13_a_message_that_cannot_fit_is_named_in_the_error(
+    harness: StoryHarness, script: ScriptedModel
+) -> None:
+    harness.settings = StorySettings(narrative_budget_hard=600, narrative_budget_soft=400)
+    harness.store.close()
+    harness.open()
+    room = await harness.start_chat(await harness.create_character())
     with pytest.raises(PromptTooLong, match=r"your message \(\d+ tokens\)") as told:
-        await stage.say(room, "word " * 900)
+        await harness.say(room, "word " * 900)
     assert "Shorten" in told.value.fix
     assert script.asked == []
     # It was durable before anything was asked, and can be changed into something that fits.
-    assert stage.texts(room) == ["word " * 900]
-    await stage.regenerate(room, text="A short word.")
-    assert stage.texts(room) == ["A short word.", "Reply number 1."]
+    assert harness.texts(room) == ["word " * 900]
+    await harness.regenerate(room, text="A short word.")
+    assert harness.texts(room) == ["A short word.", "Reply number 1."]
 
 
-async def test_s13_budgets_follow_the_models_own_context(stage: StoryHarness, script: ScriptedModel) -> None:
-    room = await stage.start_chat(await stage.create_character())
-    embedded = stage.models.catalogue.settings.embedded.model_copy(update={"context": 1_024})
-    stage.models.catalogue.settings = stage.models.catalogue.settings.model_copy(update={"embedded": embedded})
+async def test_s13_budgets_follow_the_context_of_the_model(harness: StoryHarness, script: ScriptedModel) -> None:
+    room = await harness.start_chat(await harness.create_character())
+    embedded = harness.models.catalogue.settings.embedded.model_copy(update={"context": 1_024})
+    harness.models.catalogue.settings = harness.models.catalogue.settings.model_copy(update={"embedded": embedded})
     for number in range(30):
-        await stage.story.say(room, f"Message {number}: {'the sea is cold and wide ' * 6}")
-        await stage.story.replies.wait(room)
-    begun = await stage.say(room, "And now?")
-    sent = PromptQueries(stage.store).inspect(room, begun.reply).sent
+        await harness.story.say(room, f"Message {number}: {'the sea is cold and wide ' * 6}")
+        await harness.story.replies.wait(room)
+    begun = await harness.say(room, "And now?")
+    sent = PromptQueries(harness.store).inspect(room, begun.reply).sent
     assert sent.hard == 1_024 - 256 - 64
     assert sent.tokens <= sent.hard
     assert any(line.startswith("turn ") for line in sent.trimmed)
 
 
 async def test_s13_the_inspector_shows_exactly_what_was_sent_for_any_turn_that_counts(
-    stage: StoryHarness, script: ScriptedModel
+    harness: StoryHarness, script: ScriptedModel
 ) -> None:
-    stage.settings = StorySettings(narrative_budget_hard=900, narrative_budget_soft=500)
-    stage.store.close()
-    stage.open()
-    room = await stage.start_chat(await stage.create_character(), greeting="You came.")
+    harness.settings = StorySettings(narrative_budget_hard=900, narrative_budget_soft=500)
+    harness.store.close()
+    harness.open()
+    room = await harness.start_chat(await harness.create_character(), greeting="You came.")
     sent: dict[str, int] = {}
     for number in range(12):
-        begun = await stage.say(room, f"Number {number} of the lamp, the sea and the boats. ((xylophone))")
+        begun = await harness.say(room, f"Number {number} of the lamp, the sea and the boats. ((xylophone))")
         sent[begun.reply] = len(script.asked) - 1
         if number % 3 == 0:
             first = begun.reply
-            sent[(await stage.regenerate(room)).reply] = len(script.asked) - 1
-            await stage.story.choose(room, first)
-    fork = await stage.story.fork(room, stage.story.timeline.latest(room, 5)[0].id)
+            sent[(await harness.regenerate(room)).reply] = len(script.asked) - 1
+            await harness.story.choose(room, first)
+    fork = await harness.story.fork(room, harness.story.timeline.latest(room, 5)[0].id)
     for where in (room, fork.room):
-        replies = [turn for turn in stage.story.timeline.latest(where, 100) if turn.answers]
+        replies = [turn for turn in harness.story.timeline.latest(where, 100) if turn.answers]
         assert len(replies) > 8
         for turn in replies:
-            inspected = PromptQueries(stage.store).inspect(where, turn.id)
+            inspected = PromptQueries(harness.store).inspect(where, turn.id)
             assert as_sent(inspected.parts) == script.asked[sent[turn.id]].prompt.messages
             assert all(text for _, text in inspected.parts)
             assert sum(part.tokens for part, _ in inspected.parts) == inspected.sent.tokens

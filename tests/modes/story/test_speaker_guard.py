@@ -20,15 +20,15 @@ def pieces(text: str, size: int) -> RecordedCall:
 
 
 @pytest.mark.parametrize("size", [1, 2, 3, 5, 80])
-async def test_s12_what_it_says_for_others_is_neither_shown_nor_kept(
-    stage: StoryHarness, script: ScriptedModel, size: int
+async def test_s12_text_for_other_speakers_is_neither_shown_nor_stored(
+    harness: StoryHarness, script: ScriptedModel, size: int
 ) -> None:
-    bot = await stage.create_character()
-    room = await stage.start_chat(bot)
+    character = await harness.create_character()
+    room = await harness.start_chat(character)
     script.faults = [pieces("Mara: Sit down.\nThe kettle sings.\n\n**Ana:** Thank you!\nMara: You're welcome.", size)]
-    async with stage.store.bus.subscribe("live.>", limit=1_000, when_slow=WhenSlow.DROP_OLDEST) as words:
-        begun = await stage.say(room, "Good evening.")
-        turn = stage.story.timeline.turn(room, begun.reply)
+    async with harness.store.bus.subscribe("live.>", limit=1_000, when_slow=WhenSlow.DROP_OLDEST) as words:
+        begun = await harness.say(room, "Good evening.")
+        turn = harness.story.timeline.turn(room, begun.reply)
         assert (turn.text, turn.state, turn.why) == ("Sit down.\nThe kettle sings.", "done", "")
         shown = ""
         while len(shown) < len(turn.text):
@@ -37,42 +37,40 @@ async def test_s12_what_it_says_for_others_is_neither_shown_nor_kept(
             assert live.offset == len(shown)
             shown += live.text
     assert shown == turn.text
-    assert not any("Thank you" in text for text in stage.memories_of(bot.id))
-    logged = "".join(str(event.payload) for event in stage.store.reader.read(room))
+    assert not any("Thank you" in text for text in harness.memories_of(character.id))
+    logged = "".join(str(event.payload) for event in harness.store.reader.read(room))
     assert "Thank you" not in logged
 
 
-async def test_s13_providers_are_asked_to_stop_where_others_would_speak(
-    stage: StoryHarness, script: ScriptedModel
-) -> None:
-    room = await stage.start_chat(await stage.create_character())
-    guest = await stage.create_character("Io")
-    await stage.story.invite(room, guest.id)
-    await stage.say(room, "Mara?")
+async def test_s13_prompts_have_stop_sequences_for_other_speakers(harness: StoryHarness, script: ScriptedModel) -> None:
+    room = await harness.start_chat(await harness.create_character())
+    guest = await harness.create_character("Io")
+    await harness.story.invite(room, guest.id)
+    await harness.say(room, "Mara?")
     assert script.asked[-1].prompt.stop == ("\nAna:", "\nIo:")
-    await stage.say(room, "Io?")
+    await harness.say(room, "Io?")
     assert script.asked[-1].prompt.stop == ("\nAna:", "\nMara:")
 
 
-async def test_s12_a_wrong_label_before_the_first_words_costs_nobody_the_reply(
-    stage: StoryHarness, script: ScriptedModel
+async def test_s12_a_wrong_speaker_label_at_the_start_does_not_end_the_reply(
+    harness: StoryHarness, script: ScriptedModel
 ) -> None:
-    room = await stage.start_chat(await stage.create_character())
+    room = await harness.start_chat(await harness.create_character())
     script.replies = ["You: Hello there!\nYou: And who are you?"]
-    begun = await stage.say(room, "Good evening.")
-    turn = stage.story.timeline.turn(room, begun.reply)
+    begun = await harness.say(room, "Good evening.")
+    turn = harness.story.timeline.turn(room, begun.reply)
     assert (turn.text, turn.state) == ("Hello there!", "done")
 
 
-async def test_s12_a_model_that_loses_the_thread_ends_with_a_sentence_and_the_reply_is_whole(
-    stage: StoryHarness, script: ScriptedModel
+async def test_s12_a_reply_over_the_length_limit_ends_with_a_sentence_and_is_complete(
+    harness: StoryHarness, script: ScriptedModel
 ) -> None:
-    catalogue = stage.models.catalogue
+    catalogue = harness.models.catalogue
     details = {"embedded/script": ModelDetails(max_story_words=4)}
     catalogue.settings = catalogue.settings.model_copy(update={"details": details})
-    room = await stage.start_chat(await stage.create_character())
+    room = await harness.start_chat(await harness.create_character())
     script.faults = [pieces("Sit down. The kettle sings. And so on, and on, and on.", 3)]
-    begun = await stage.say(room, "Good evening.")
-    turn = stage.story.timeline.turn(room, begun.reply)
+    begun = await harness.say(room, "Good evening.")
+    turn = harness.story.timeline.turn(room, begun.reply)
     assert (turn.text, turn.state, turn.why) == ("Sit down. The kettle sings.", "done", "")
     assert turn.model == "embedded/script", "known though it was left early"

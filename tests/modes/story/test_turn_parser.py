@@ -32,7 +32,7 @@ def test_s11_the_marker_is_configurable(marker: str, text: str) -> None:
     assert visible_text(parse_segments(text, marker)) == "Hi"
 
 
-def test_s11_a_note_that_is_never_closed_is_still_a_note() -> None:
+def test_s11_an_unclosed_note_is_still_a_note() -> None:
     assert kinds("Hello ((do not tell") == [("dialogue", "Hello"), ("ooc", "do not tell")]
 
 
@@ -46,62 +46,60 @@ def test_s11_every_character_is_in_exactly_one_segment(text: str) -> None:
 
 
 @given(PROSE, st.text(alphabet="xyz", min_size=8, max_size=8), PROSE)
-def test_s11_what_is_inside_the_marks_is_never_told(before: str, secret: str, after: str) -> None:
+def test_s11_text_inside_note_marks_is_never_visible(before: str, secret: str, after: str) -> None:
     # What opens before the note (a quotation, say) may swallow its mark: then it is no note.
     before = before.translate(dict.fromkeys(map(ord, '(*"“”«»„‹›')))
     assert secret not in visible_text(parse_segments(f"{before}(({secret})){after}"))
 
 
-async def test_s11_notes_reach_no_prompt_and_no_memory(stage: StoryHarness, script: ScriptedModel) -> None:
+async def test_s11_notes_reach_no_prompt_and_no_memory(harness: StoryHarness, script: ScriptedModel) -> None:
     script.shapes["SceneSummary"] = {"summary": "A visit."}
-    mara = await stage.create_character()
-    room = await stage.start_chat(mara)
+    mara = await harness.create_character()
+    room = await harness.start_chat(mara)
     for _ in range(3):
-        await stage.say(room, "Hello. ((the xylophone is a clue))")
-    await stage.regenerate(room, text="Hi. ((xylophone again))")
-    await stage.story.close_scene(room)
+        await harness.say(room, "Hello. ((the xylophone is a clue))")
+    await harness.regenerate(room, text="Hi. ((xylophone again))")
+    await harness.story.close_scene(room)
     prompts = [message.text for request in [*script.asked, *script.classified] for message in request.prompt.messages]
     assert prompts
     assert not [prompt for prompt in prompts if "xylophone" in prompt]
-    assert not [memory for memory in stage.memories_of(mara.id) if "xylophone" in memory]
-    assert "xylophone" in stage.texts(room)[0]
+    assert not [memory for memory in harness.memories_of(mara.id) if "xylophone" in memory]
+    assert "xylophone" in harness.texts(room)[0]
 
 
 LONG = "I walk to the window and look at the sea for a while and then I say that the storm will be here soon enough"
 
 
-async def test_s11_the_classifier_is_asked_only_where_marks_are_absent(
-    stage: StoryHarness, script: ScriptedModel
-) -> None:
+async def test_s11_the_classifier_is_called_only_without_marks(harness: StoryHarness, script: ScriptedModel) -> None:
     script.shapes["ClassifiedSegments"] = {
         "segments": [
             {"kind": "action", "text": LONG[:58]},
             {"kind": "dialogue", "text": LONG[58:]},
         ]
     }
-    stage.story.turns.settings = StorySettings(reader_from_words=15)
-    room = await stage.start_chat(await stage.create_character())
+    harness.story.turns.settings = StorySettings(reader_from_words=15)
+    room = await harness.start_chat(await harness.create_character())
     for text in ("Short.", f"*{LONG}*", f'"{LONG}"', f"*{LONG}* and so on"):
-        await stage.say(room, text)
+        await harness.say(room, text)
         assert script.questions("ClassifiedSegments") == []
-    begun = await stage.say(room, f"{LONG} ((a note))")
-    turn = stage.story.timeline.turn(room, begun.turn)
+    begun = await harness.say(room, f"{LONG} ((a note))")
+    turn = harness.story.timeline.turn(room, begun.turn)
     assert [segment.kind for segment in turn.segments] == ["action", "dialogue", "ooc"]
     assert turn.text == f"{LONG} ((a note))"
     assert "a note" not in script.questions("ClassifiedSegments")[0]
     assert f"*{LONG[:58].strip()}*" in script.prompt()
 
 
-async def test_s11_what_the_classifier_made_up_is_not_believed(stage: StoryHarness, script: ScriptedModel) -> None:
+async def test_s11_a_classification_with_invented_text_is_ignored(harness: StoryHarness, script: ScriptedModel) -> None:
     script.shapes["ClassifiedSegments"] = {"segments": [{"kind": "action", "text": "I set the house on fire"}]}
-    stage.story.turns.settings = StorySettings(reader_from_words=15)
-    room = await stage.start_chat(await stage.create_character())
-    begun = await stage.say(room, LONG)
+    harness.story.turns.settings = StorySettings(reader_from_words=15)
+    room = await harness.start_chat(await harness.create_character())
+    begun = await harness.say(room, LONG)
     assert script.questions("ClassifiedSegments")
-    assert [(s.kind, s.text) for s in stage.story.timeline.turn(room, begun.turn).segments] == [("dialogue", LONG)]
+    assert [(s.kind, s.text) for s in harness.story.timeline.turn(room, begun.turn).segments] == [("dialogue", LONG)]
 
 
-def test_s11_short_messages_are_not_worth_a_question() -> None:
+def test_s11_short_messages_are_not_classified() -> None:
     assert unmarked_segment(parse_segments("Just a word or two."), StorySettings().reader_from_words) is None
     assert unmarked_segment(parse_segments(" ".join(["word"] * 50)), StorySettings().reader_from_words) is not None
     assert unmarked_segment(parse_segments(" ".join(["word"] * 50)), 0) is None

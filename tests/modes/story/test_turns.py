@@ -4,13 +4,13 @@ from coterie.modes.story.events import MAIN_WORLD
 from tests.modes.story.conftest import ScriptedModel, StoryHarness
 
 
-async def test_s8_s12_a_story_from_the_opening_to_the_third_turn(stage: StoryHarness, script: ScriptedModel) -> None:
-    mara = await stage.create_character()
-    room = await stage.start_chat(mara, greeting="You came, {{user}}.", facts=["Ana draws maps"])
+async def test_s8_s12_a_story_from_the_opening_to_the_third_turn(harness: StoryHarness, script: ScriptedModel) -> None:
+    mara = await harness.create_character()
+    room = await harness.start_chat(mara, greeting="You came, {{user}}.", facts=["Ana draws maps"])
     script.replies = ["*nods* Sit down.", "The lamp is old."]
-    await stage.say(room, '*shakes off the rain* "Good evening." ((be gentle))')
-    await stage.say(room, "Tell me about the lamp.")
-    assert stage.texts(room) == [
+    await harness.say(room, '*shakes off the rain* "Good evening." ((be gentle))')
+    await harness.say(room, "Tell me about the lamp.")
+    assert harness.texts(room) == [
         "You came, Ana.",
         '*shakes off the rain* "Good evening." ((be gentle))',
         "*nods* Sit down.",
@@ -19,46 +19,46 @@ async def test_s8_s12_a_story_from_the_opening_to_the_third_turn(stage: StoryHar
     ]
     assert "be gentle" not in script.prompt()
     assert "Ana draws maps" in script.prompt()
-    assert stage.story.relationships.get(MAIN_WORLD, mara.id, "you").knowledge == ("Ana draws maps",)
-    kinds = [event.kind for event in await stage.store.read(room)]
+    assert harness.story.relationships.get(MAIN_WORLD, mara.id, "you").knowledge == ("Ana draws maps",)
+    kinds = [event.kind for event in await harness.store.read(room)]
     assert kinds.index("user_turn") < kinds.index("assistant_turn_started", kinds.index("user_turn"))
 
 
-async def test_s22_regenerate_and_swipe(stage: StoryHarness, script: ScriptedModel) -> None:
-    mara = await stage.create_character()
-    room = await stage.start_chat(mara)
+async def test_s22_regenerate_and_choose(harness: StoryHarness, script: ScriptedModel) -> None:
+    mara = await harness.create_character()
+    room = await harness.start_chat(mara)
     script.replies = ["I hate the sea.", "I love the sea."]
-    begun = await stage.say(room, "What about the sea?")
-    assert [m.text for m in stage.memory.browse(owner=mara.id)] == ["What about the sea?", "I hate the sea."]
-    await stage.story.regenerate(room)
-    await stage.story.replies.wait(room)
-    await stage.run_jobs()
-    assert stage.texts(room) == ["What about the sea?", "I love the sea."]
-    assert sorted(m.text for m in stage.memory.browse(owner=mara.id)) == ["I love the sea.", "What about the sea?"]
-    replies = await stage.story.alternatives(room, begun.turn)
+    begun = await harness.say(room, "What about the sea?")
+    assert [m.text for m in harness.memory.browse(owner=mara.id)] == ["What about the sea?", "I hate the sea."]
+    await harness.story.regenerate(room)
+    await harness.story.replies.wait(room)
+    await harness.run_jobs()
+    assert harness.texts(room) == ["What about the sea?", "I love the sea."]
+    assert sorted(m.text for m in harness.memory.browse(owner=mara.id)) == ["I love the sea.", "What about the sea?"]
+    replies = await harness.story.alternatives(room, begun.turn)
     assert [reply.text for reply in replies] == ["I hate the sea.", "I love the sea."]
-    await stage.story.choose(room, replies[0].reply)
-    assert stage.texts(room) == ["What about the sea?", "I hate the sea."]
-    assert "I love the sea." not in [m.text for m in stage.memory.browse(owner=mara.id)]
+    await harness.story.choose(room, replies[0].reply)
+    assert harness.texts(room) == ["What about the sea?", "I hate the sea."]
+    assert "I love the sea." not in [m.text for m in harness.memory.browse(owner=mara.id)]
 
 
-async def test_s23_s24_rewind_undo_and_fork(stage: StoryHarness, script: ScriptedModel) -> None:
-    mara = await stage.create_character()
+async def test_s23_s24_rewind_undo_and_fork(harness: StoryHarness, script: ScriptedModel) -> None:
+    mara = await harness.create_character()
     script.shapes["StateUpdate"] = {"pairs": [{"of": "Mara", "toward": "Ana", "affinity_delta": 5}]}
-    room = await stage.start_chat(mara)
-    turns = [(await stage.say(room, f"Message {n}")).reply for n in range(3)]
-    assert stage.story.relationships.get(MAIN_WORLD, mara.id, "you").affinity == 65
-    fork = await stage.story.fork(room, turns[1])
-    assert stage.story.relationships.get(fork.world, mara.id, "you").affinity == 60
-    await stage.story.rewind(room, turns[0])
-    assert len(stage.texts(room)) == 2
-    assert stage.story.relationships.get(MAIN_WORLD, mara.id, "you").affinity == 55
-    assert len(stage.texts(fork.room)) == 4
-    await stage.story.undo_rewind(room)
-    assert stage.story.relationships.get(MAIN_WORLD, mara.id, "you").affinity == 65
-    await stage.say(fork.room, "Only here")
-    assert stage.story.relationships.get(fork.world, mara.id, "you").affinity == 65
-    assert stage.story.relationships.get(MAIN_WORLD, mara.id, "you").affinity == 65
-    await stage.story.rewind(fork.room, turns[0])
-    assert stage.story.relationships.get(fork.world, mara.id, "you").affinity == 55
-    assert stage.story.chats.chat(fork.room).world == fork.world
+    room = await harness.start_chat(mara)
+    turns = [(await harness.say(room, f"Message {n}")).reply for n in range(3)]
+    assert harness.story.relationships.get(MAIN_WORLD, mara.id, "you").affinity == 65
+    fork = await harness.story.fork(room, turns[1])
+    assert harness.story.relationships.get(fork.world, mara.id, "you").affinity == 60
+    await harness.story.rewind(room, turns[0])
+    assert len(harness.texts(room)) == 2
+    assert harness.story.relationships.get(MAIN_WORLD, mara.id, "you").affinity == 55
+    assert len(harness.texts(fork.room)) == 4
+    await harness.story.undo_rewind(room)
+    assert harness.story.relationships.get(MAIN_WORLD, mara.id, "you").affinity == 65
+    await harness.say(fork.room, "Only here")
+    assert harness.story.relationships.get(fork.world, mara.id, "you").affinity == 65
+    assert harness.story.relationships.get(MAIN_WORLD, mara.id, "you").affinity == 65
+    await harness.story.rewind(fork.room, turns[0])
+    assert harness.story.relationships.get(fork.world, mara.id, "you").affinity == 55
+    assert harness.story.chats.chat(fork.room).world == fork.world
