@@ -1,4 +1,4 @@
-"""A whole house with its doors open on loopback, as `coterie serve` opens them, and a desk in it."""
+"""A complete server on loopback, as `coterie serve` starts it, with a desk."""
 
 from __future__ import annotations
 
@@ -32,91 +32,93 @@ KINDS = ("channel", "branch", "worker", "compactor", "cortex")
 
 
 @dataclass
-class Sink:
-    """A program that is called back, and takes everything."""
+class CallbackReceiver:
+    """Receives webhook callbacks."""
 
     url: str
-    got: list[dict[str, Any]] = field(default_factory=list)
+    received: list[dict[str, Any]] = field(default_factory=list)
 
     @property
     def texts(self) -> list[str]:
-        return [one["text"] for one in self.got]
+        return [message["text"] for message in self.received]
 
 
 @dataclass
-class Open:
-    house: App
+class DeskServer:
+    app: App
     client: httpx.AsyncClient
-    sink: Sink
+    receiver: CallbackReceiver
 
-    async def ask(self, method: str, path: str, told: object = None, status: int | None = None) -> Any:
-        answer = await self.client.request(method, path, json=told)
+    async def ask(self, method: str, path: str, body: object = None, status: int | None = None) -> Any:
+        answer = await self.client.request(method, path, json=body)
         assert answer.is_success if status is None else answer.status_code == status, answer.text
         return answer.json()
 
-    async def until(self, path: str, fits: Callable[[Any], bool], patience_s: float = 120) -> Any:
-        """Look again until it is so."""
-        async with asyncio.timeout(patience_s):
-            while not fits(told := await self.ask("GET", path)):
+    async def until(self, path: str, condition: Callable[[Any], bool], timeout_s: float = 120) -> Any:
+        """Poll a path until the condition holds; returns the answer."""
+        async with asyncio.timeout(timeout_s):
+            while not condition(answer := await self.ask("GET", path)):
                 await asyncio.sleep(0.05)
-        return told
+        return answer
 
 
 @asynccontextmanager
-async def open_desk(folder: Path, script: Script | None, **sections: object) -> AsyncIterator[Open]:
-    """With a script, on a scripted model; without one, on the embedded model."""
-    home = Paths.locate({"COTERIE_HOME": str(folder)})
+async def open_desk(folder: Path, script: Script | None, **sections: object) -> AsyncIterator[DeskServer]:
+    """A server with a scripted model, or with the embedded one if there is no script."""
+    paths = Paths.locate({"COTERIE_HOME": str(folder)})
     roles = {kind: (f"embedded/{kind}",) for kind in KINDS} if script is not None else {}
-    async with _sink() as sink:
+    async with _callback_receiver() as receiver:
         settings = Settings.model_validate(
-            {"models": ModelsSettings(roles=roles), "webhook": WebhookSettings(callbacks=(sink.url,)), **sections}
+            {"models": ModelsSettings(roles=roles), "webhook": WebhookSettings(callbacks=(receiver.url,)), **sections}
         )
-        with open_store(home) as store:
+        with open_store(paths) as store:
             models = None
             if script is not None:
-                player = ReplayProvider("embedded", default=script.answer)
-                models = Models(settings.models, store=store, providers={"embedded": player})
-            house = App(home, settings, store, models=models)
-            if not house.characters.all():
-                await house.characters.save(Identity(name="Mara", persona="Mara gets things done."))
-            web = create_web(house)
-            web.include_router(webhook_router(house.message_router, settings.webhook, house.room_files))
-            web.include_router(openai_router(house.message_router, settings.api, SystemClock()))
+                provider = ReplayProvider("embedded", default=script.answer)
+                models = Models(settings.models, store=store, providers={"embedded": provider})
+            app = App(paths, settings, store, models=models)
+            if not app.characters.all():
+                await app.characters.save(Identity(name="Mara", persona="Mara gets things done."))
+            web = create_web(app)
+            web.include_router(webhook_router(app.message_router, settings.webhook, app.room_files))
+            web.include_router(openai_router(app.message_router, settings.api, SystemClock()))
             async with (
-                house.running(),
-                _listening(web) as url,
+                app.running(),
+                _serve(web) as url,
                 httpx.AsyncClient(base_url=url, trust_env=False, timeout=120) as client,
             ):
-                yield Open(house, client, sink)
+                yield DeskServer(app, client, receiver)
             with store.reader.connections.snapshot() as rows:
-                assert store.hashes() == {view.name: replayed_hash(view, rows) for view in store.projections}
+                assert store.hashes() == {
+                    projection.name: replayed_hash(projection, rows) for projection in store.projections
+                }
 
 
 @asynccontextmanager
-async def _sink() -> AsyncIterator[Sink]:
+async def _callback_receiver() -> AsyncIterator[CallbackReceiver]:
     async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         head = (await reader.readuntil(b"\r\n\r\n")).decode().lower()
         length = int(head.split("content-length: ")[1].split("\r\n")[0])
-        sink.got.append(json.loads(await reader.readexactly(length)))
+        receiver.received.append(json.loads(await reader.readexactly(length)))
         writer.write(b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\nConnection: close\r\n\r\n")
         await writer.drain()
         writer.close()
 
     server = await asyncio.start_server(answer, "127.0.0.1", 0)
-    sink = Sink(f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}/sink")
+    receiver = CallbackReceiver(f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}/sink")
     async with server:
-        yield sink
+        yield receiver
 
 
 @asynccontextmanager
-async def _listening(web: object) -> AsyncIterator[str]:
-    with socket.socket() as door:
-        door.bind(("127.0.0.1", 0))
+async def _serve(web: object) -> AsyncIterator[str]:
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
         config = uvicorn.Config(web, log_config=None, log_level="warning", access_log=False, lifespan="off")  # type: ignore[arg-type]
         server = uvicorn.Server(config)
-        serving = asyncio.create_task(server.serve(sockets=[door]))
+        serving = asyncio.create_task(server.serve(sockets=[listener]))
         while not server.started:
             await asyncio.sleep(0.01)
-        yield f"http://127.0.0.1:{door.getsockname()[1]}"
+        yield f"http://127.0.0.1:{listener.getsockname()[1]}"
         server.should_exit = True
         await serving
