@@ -71,7 +71,7 @@ def test_what_runs_on_this_machine_is_offered(run: Run, monkeypatch: pytest.Monk
     async def found() -> list[LocalServer]:
         return [LocalServer("ollama", "http://127.0.0.1:11434/v1", ("llama3:8b",))]
 
-    monkeypatch.setattr("coterie.llm.provider_health.find_local_servers", found)
+    monkeypatch.setattr("coterie.llm.find_local_servers", found)
     assert "→ coterie models add ollama --use narrative=llama3:8b" in run("models", "list")[1]
 
 
