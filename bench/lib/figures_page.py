@@ -7,6 +7,7 @@ import importlib.metadata
 import os
 import platform
 import subprocess
+import textwrap
 from collections.abc import Iterator, Mapping
 from datetime import UTC, datetime
 from pathlib import Path
@@ -21,10 +22,10 @@ def page(figures: Mapping[str, Mapping[str, Any]], *, quick: bool, missing: int 
     how = "small (`--quick`), for orientation only" if quick else "in full"
     stopped = [f"The run was interrupted: {missing} benches are missing.", ""] if missing else []
     lines = [
-        "# Figures",
+        "# Benchmarks",
         "",
-        f"Written by `make bench` on {datetime.now(UTC):%d %B %Y}; every bench was run {how}.",
-        "Do not edit it.",
+        f"Written by `make bench` on {datetime.now(UTC):%d %B %Y}. Do not edit this page.",
+        f"Every bench ran {how}.",
         "",
         *stopped,
         f"- Machine: {_processor()}, {os.cpu_count()} cores, {psutil.virtual_memory().total / 2**30:.0f} GB",
@@ -57,7 +58,7 @@ def _format(value: Any) -> str:
 
 def _about(name: str) -> str:
     text = importlib.import_module(f"bench.{name}").__doc__ or ""
-    return " ".join(text.strip().partition("\n\n")[0].split())
+    return textwrap.fill(" ".join(text.strip().partition("\n\n")[0].split()), 100)
 
 
 def _processor() -> str:
