@@ -123,8 +123,11 @@ class EncryptedMatrixUser(MatrixUser):
         shutil.rmtree(self.client.store_path, ignore_errors=True)
 
     async def _send(self, room: str, told: dict[str, Any], key: str) -> str:
-        if room not in self.client.rooms or self.client.should_query_keys:
+        known = self.client.rooms.get(room)
+        # A room can be known before its encryption is: what is sent then would be readable.
+        if known is None or not known.encrypted or self.client.should_query_keys:
             await _synced(self.client)
+        assert self.client.rooms[room].encrypted, "the client has not seen that the room is encrypted"
         answer = await self.client.room_send(room, "m.room.message", told, key, ignore_unverified_devices=True)
         assert isinstance(answer, nio.RoomSendResponse), answer
         return str(answer.event_id)
