@@ -1,4 +1,4 @@
-"""Lines that know nothing of each other: S24."""
+"""Forks of a chat."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ async def test_s24_forks_share_no_later_memories_or_prompts_in_either_direction(
     shared = await harness.say(room, "The word is amber.")
     fork = await harness.story.fork(room, shared.reply)
     deeper = await harness.story.fork(fork.room, shared.reply)
-    lines = {room: "birch", fork.room: "cedar", deeper.room: "dogwood"}
-    for line, word in lines.items():
+    chats = {room: "birch", fork.room: "cedar", deeper.room: "dogwood"}
+    for chat, word in chats.items():
         set_relationship_update(script, 1, f"Ana likes {word}")
-        await harness.say(line, f"The word is {word}.")
-    for line, word in lines.items():
+        await harness.say(chat, f"The word is {word}.")
+    for chat, word in chats.items():
         set_relationship_update(script, 0)
-        await harness.say(line, "What is the word?")
-        others = set(lines.values()) - {word}
+        await harness.say(chat, "What is the word?")
+        others = set(chats.values()) - {word}
         assert "amber" in script.prompt()
         assert word in script.prompt()
         assert not [other for other in others if other in script.prompt()]
@@ -38,7 +38,7 @@ async def test_s24_a_fork_rewound_into_its_inherited_past_stays_a_fork(
         begun = await harness.story.say(room, f"Message {number}.")
         await harness.story.replies.wait(room)
         replies.append(begun.reply)
-    await harness.run_jobs()  # what the turns led to comes late, after all of them
+    await harness.run_jobs()  # the jobs of all turns run after the last one
     fork = await harness.story.fork(room, replies[2])
     set_relationship_update(script, 5)
     await harness.say(fork.room, "Only here.")
@@ -75,8 +75,8 @@ async def test_s24_pending_jobs_of_shared_turns_run_for_both_chats(
     await harness.story.replies.wait(room)
     fork = await harness.story.fork(room, begun.reply)
     await harness.run_jobs()
-    for line in (room, fork.room):
-        assert harness.memories_of(mara.id, line) == ["Hello.", "Reply number 1."]
+    for chat in (room, fork.room):
+        assert harness.memories_of(mara.id, chat) == ["Hello.", "Reply number 1."]
     assert (relationship(harness, mara.id).affinity, relationship(harness, mara.id, fork.world).affinity) == (56, 56)
 
 
@@ -91,7 +91,7 @@ async def test_s24_a_fork_does_not_keep_knowledge_from_another_chat_that_is_rewo
     await harness.say(other, "I stole it.")
     set_relationship_update(script, 0)
     fork = await harness.story.fork(room, begun.reply)
-    assert relationship(harness, mara.id, fork.world).affinity == 50  # as it was at that turn
+    assert relationship(harness, mara.id, fork.world).affinity == 50  # the value at the forked turn
     after = await harness.say(room, "Still here.")
     later = await harness.story.fork(room, after.reply)
     assert relationship(harness, mara.id, later.world).affinity == 56

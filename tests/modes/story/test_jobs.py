@@ -1,4 +1,4 @@
-"""What a reply leaves behind, and how a scene ends: S14–S16."""
+"""Jobs after a reply, and closing a scene."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ async def test_s14_a_crash_between_turn_and_jobs_loses_and_repeats_no_job(
     begun = await harness.story.say(room, "Hello.")
     await harness.story.replies.wait(room)
     assert derived(harness, begun.reply) == []
-    # The process dies while every job is leased, and comes back when the leases have run out.
+    # The process ends while every job is leased, and restarts when the leases have expired.
     await harness.store.jobs.lease(list(harness.story.handlers()), holder="dead", limit=10, seconds=30)
     harness.store.close()
     harness.open()
@@ -76,10 +76,10 @@ async def test_s14_relationships_of_silent_witnesses_change_too(harness: StoryHa
         ]
     }
     await harness.say(room, "Mara, I prefer your company.")
-    edges = {(e.of, e.toward): (e.affinity, e.trust) for e in harness.story.relationships.in_world(MAIN_WORLD)}
-    assert edges[theo.id, OWNER] == (46, 50)
-    assert edges[theo.id, mara.id] == (50, 53)
-    assert (OWNER, theo.id) not in edges  # what the person feels, the person says
+    relationships = {(e.of, e.toward): (e.affinity, e.trust) for e in harness.story.relationships.in_world(MAIN_WORLD)}
+    assert relationships[theo.id, OWNER] == (46, 50)
+    assert relationships[theo.id, mara.id] == (50, 53)
+    assert (OWNER, theo.id) not in relationships  # relationships of people are not inferred
 
 
 async def test_s14_life_changing_memories_are_pinned_up_to_eight_and_manual_pins_stay(
@@ -159,7 +159,7 @@ async def test_s14_s15_an_unambiguous_phrase_closes_the_scene_and_opens_the_next
     assert now is not None
     assert (now != first) == closes
     assert (harness.story.chats.scene(room, first).ends is not None) == closes
-    # Another reply takes the close back, and may close it again.
+    # Another reply supersedes the closing, and may close the scene again.
     await harness.regenerate(room)
     assert (harness.story.chats.chat(room).scene != first) == closes
     assert harness.store.query("SELECT count(*) FROM scene WHERE room = ?", (room,)) == [(1 + closes,)]
@@ -224,15 +224,15 @@ async def test_s16_the_k_that_was_used_and_why_is_visible_per_turn(
         await harness.say(room, f"The {number}th ship carried amber and salt.")
     begun = await harness.say(room, "Which ship carried amber?")
     inspected = PromptQueries(harness.store).inspect(room, begun.reply)
-    told = [part.name.removeprefix("memory ") for part, _ in inspected.parts if part.name.startswith("memory ")]
-    assert len(told) == harness.settings.retrieval_k == 4
-    assert set(told) == set(inspected.sent.recalled)
+    recalled = [part.name.removeprefix("memory ") for part, _ in inspected.parts if part.name.startswith("memory ")]
+    assert len(recalled) == harness.settings.retrieval_k == 4
+    assert set(recalled) == set(inspected.sent.recalled)
     for parts in inspected.sent.recalled.values():
         assert {"recency", "significance", "pins"} <= set(parts)
     texts = {part.name: text for part, text in inspected.parts}
-    assert all(texts[f"memory {memory}"] in script.prompt() for memory in told)
+    assert all(texts[f"memory {memory}"] in script.prompt() for memory in recalled)
     used = [e for e in await harness.store.read(room, kinds=["memory_used"]) if e.turn == begun.reply]
-    assert used[0].payload.model_dump()["ids"] == tuple(told)
+    assert used[0].payload.model_dump()["ids"] == tuple(recalled)
     assert isinstance(inspected.sent, PromptSent)
 
 

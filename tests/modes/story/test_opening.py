@@ -1,4 +1,4 @@
-"""From prose to an opening scene: S8."""
+"""The opening of a chat, proposed from prose."""
 
 from __future__ import annotations
 
@@ -64,10 +64,10 @@ async def test_s8_a_changed_ready_made_opening_is_read_by_the_classifier(
     assert (await harness.story.propose_opening(character.id)).opening.title == "Dark"
 
 
-@pytest.mark.parametrize("told", ["", "soon", "25:00", "tomorrow at noon"])
-def test_s8_an_invalid_time_falls_back_to_now(told: str) -> None:
+@pytest.mark.parametrize("time", ["", "soon", "25:00", "tomorrow at noon"])
+def test_s8_an_invalid_time_falls_back_to_now(time: str) -> None:
     now = datetime(2026, 5, 4, 3, 2, tzinfo=UTC)
-    assert Opening(time=told).start_time(now) == now
+    assert Opening(time=time).start_time(now) == now
 
 
 async def test_s8_the_opening_is_recorded_whole_or_not_at_all(

@@ -1,4 +1,4 @@
-"""Who there is and what they feel: S1–S6."""
+"""Characters, people, relationships, memories and guests of a chat."""
 
 from __future__ import annotations
 
@@ -54,10 +54,10 @@ async def test_s3_relationship_levels_are_clamped_and_facts_are_unique(
     script.shapes["StateUpdate"] = {"pairs": [{**update, "knowledge_facts": ["Ana draws", "ana  draws", "Ana swims"]}]}
     for _ in range(7):
         await harness.say(room, "Hello.")
-    edge = harness.story.relationships.get(MAIN_WORLD, mara.id, OWNER)
-    assert (edge.affinity, edge.trust) == (100, 0)
-    assert edge.knowledge == ("Ana draws", "Ana swims")
-    assert (edge.chat, edge.when is not None) == (room, True)
+    relationship = harness.story.relationships.get(MAIN_WORLD, mara.id, OWNER)
+    assert (relationship.affinity, relationship.trust) == (100, 0)
+    assert relationship.knowledge == ("Ana draws", "Ana swims")
+    assert (relationship.chat, relationship.when is not None) == (room, True)
     directed = harness.story.relationships.get(MAIN_WORLD, OWNER, mara.id)
     assert (directed.affinity, directed.trust) == (50, 50)
 
@@ -92,8 +92,8 @@ async def test_s4_a_memory_lists_its_witnesses_and_only_they_have_it(harness: St
     await harness.story.invite(room, theo.id)
     await harness.say(room, "Everybody hears the bell.")
     await harness.say(room, "Only Mara hears the whisper.", to=[mara.id])
-    heard = {m.text: m for m in harness.memory.browse(owner=mara.id)}
-    bell, whisper = heard["Everybody hears the bell."], heard["Only Mara hears the whisper."]
+    memories = {m.text: m for m in harness.memory.browse(owner=mara.id)}
+    bell, whisper = memories["Everybody hears the bell."], memories["Only Mara hears the whisper."]
     assert set(bell.witnesses) == {OWNER, mara.id, theo.id}
     assert (set(whisper.witnesses), whisper.private, bell.private) == ({OWNER, mara.id}, True, False)
     assert (bell.told_by, bell.room, bell.happened is not None) == (None, room, True)
@@ -140,8 +140,8 @@ async def test_s5_a_chat_has_a_world(harness: StoryHarness, script: ScriptedMode
     assert (scene.participants, scene.ends) == ((OWNER, mara.id), None)
     assert harness.story.chats.container_name(room, scene.container) == "the lighthouse"
     await harness.say(room, "Hello.")
-    for told in ("at the lighthouse", "Day 1 = the wreck", "holding a map", "trimming the wick", "fog"):
-        assert told in script.prompt()
+    for text in ("at the lighthouse", "Day 1 = the wreck", "holding a map", "trimming the wick", "fog"):
+        assert text in script.prompt()
 
 
 async def test_s6_guests_join_and_leave_with_their_own_memories_and_relationships(

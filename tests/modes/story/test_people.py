@@ -76,7 +76,7 @@ async def test_m2_messages_of_one_person_are_not_recalled_for_another(
     assert "blue" not in script.prompt() and "Ana" not in script.prompt()
     await said(harness, conversation, ours, OWNER, "Who owes the harbour master crowns?")
     assert "forty" not in script.prompt() and "Bo" not in script.prompt().replace("Boat", "")
-    # In another chat of their own, each is remembered.
+    # In another chat of the same person, the messages are recalled.
     again = await open_for(harness, conversation, bo, character)
     await said(harness, conversation, again, bo, "What do I owe the harbour master?")
     assert "forty crowns" in script.prompt()

@@ -1,4 +1,4 @@
-"""Fitting a prompt into its budgets, whatever it holds: S13."""
+"""Fitting prompts into their budgets."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ SUMMARY = PromptPart("summary", "should", "system", "In short.", 20, (0, 900), 7
 
 @st.composite
 def desks(draw: st.DrawFn) -> list[PromptPart]:
-    """Any pieces; some older turns have a summary that takes their place."""
+    """Any parts; some older turns have a summary that replaces them."""
     pieces = []
     for number in range(draw(st.integers(0, 25))):
         tier = draw(st.sampled_from(TIERS))
@@ -41,11 +41,11 @@ def test_s13_the_hard_budget_holds_and_must_parts_stay(pieces: list[PromptPart],
     must = [piece for piece in pieces if piece.tier == "must"]
     needed = sum(piece.tokens for piece in must)
     if needed > hard:
-        with pytest.raises(PromptTooLong) as told:
+        with pytest.raises(PromptTooLong) as error:
             fit_to_budget(pieces, soft=soft, hard=hard)
         longest = max(must, key=lambda piece: piece.tokens)
-        assert str(needed) in told.value.what
-        assert f"({longest.tokens} tokens)" in told.value.what
+        assert str(needed) in error.value.what
+        assert f"({longest.tokens} tokens)" in error.value.what
         return
     fitted = fit_to_budget(pieces, soft=soft, hard=hard)
     assert fitted.tokens <= hard
@@ -63,8 +63,8 @@ def test_s13_nice_parts_are_dropped_before_should_and_only_as_needed(
     if sum(piece.tokens for piece in pieces if piece.tier == "must") > hard:
         return
     fitted = fit_to_budget(pieces, soft=soft, hard=hard)
-    given_pieces = {piece.name: piece for piece in [*pieces, SUMMARY]}
-    gone = [given_pieces[line.partition(" (")[0]] for line in fitted.trimmed]
+    given_parts = {piece.name: piece for piece in [*pieces, SUMMARY]}
+    gone = [given_parts[line.partition(" (")[0]] for line in fitted.trimmed]
     assert {piece.name for piece in pieces} - {p.name for p in fitted.parts} == {p.name for p in gone} - {"summary"}
     tiers = [piece.tier for piece in gone]
     assert tiers == sorted(tiers)  # nice, then should
@@ -75,7 +75,7 @@ def test_s13_nice_parts_are_dropped_before_should_and_only_as_needed(
         assert ranks == sorted(ranks)
     if sum(piece.tokens for piece in pieces) <= soft:
         assert not gone
-    if gone:  # without the last that went, it did not fit
+    if gone:  # with the last dropped part, it did not fit
         budget = int(fitted.trimmed[-1].partition("budget of ")[2].partition(",")[0])
         without = fitted.tokens + gone[-1].tokens
         if gone[-1].replacement is None:

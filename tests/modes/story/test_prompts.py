@@ -1,4 +1,4 @@
-"""What a character is told before it speaks, whatever there is to tell: S13."""
+"""Assembled prompts, for any history of a chat."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ from coterie.modes.story.turn_parser import parse_segments
 from tests.modes.story.conftest import ScriptedModel, StoryHarness
 
 NOTE = "xylophone"
-"""Stands only in notes to the player."""
+"""Occurs only in out-of-character notes."""
 BOOK = {
     "entries": [
         {"keys": ["lamp"], "content": "The lamp burns whale oil." * 4, "enabled": True, "insertion_order": 1},
@@ -44,7 +44,7 @@ TEXT = st.lists(WORDS, min_size=1, max_size=40).map(" ".join)
 
 @dataclass(frozen=True)
 class Past:
-    """Something a chat may have behind it."""
+    """A possible history of a chat."""
 
     turns: list[tuple[str, str]]
     memories: list[str]
@@ -70,7 +70,7 @@ BUDGETS = st.builds(
 
 
 @dataclass
-class House:
+class PromptFixture:
     harness: StoryHarness
     loop: asyncio.AbstractEventLoop
     character: Character = field(init=False)
@@ -82,15 +82,15 @@ class House:
         await self.harness.roster.save_owner(OwnerProfile(name="Ana", persona="A cartographer."))
         data: dict[str, Any] = {"name": "Mara", "description": "Keeps the lamp.", "character_book": BOOK}
         card = Card.read({"spec": "chara_card_v2", "spec_version": "2.0", "data": data})
-        self.bot = await self.harness.roster.save(Identity.from_card(card), card)
+        self.character = await self.harness.roster.save(Identity.from_card(card), card)
 
     def assembled(self, past: Past, budgets: StorySettings) -> AssembledPrompt:
         return self.loop.run_until_complete(self._assembled(past, budgets))
 
     async def _assembled(self, past: Past, budgets: StorySettings) -> AssembledPrompt:
-        harness, character = self.harness, self.bot.id
-        room = await harness.start_chat(self.bot, weather=past.weather)
-        drafts: list[NewEvent] = []
+        harness, character = self.harness, self.character.id
+        room = await harness.start_chat(self.character, weather=past.weather)
+        new_events: list[NewEvent] = []
         for message, reply in past.turns:
             one, two = new_id(), new_id()
             text = f"{message} (({NOTE}))"
@@ -98,19 +98,19 @@ class House:
                 turn=one, author=OWNER, text=text, segments=tuple(parse_segments(text)), present=(OWNER, character)
             )
             started = AssistantTurnStarted(reply=two, speaker=character, answers=one, present=(OWNER, character))
-            drafts += [NewEvent(room, said, OWNER, turn=one), NewEvent(room, started, character, turn=two)]
-            drafts.append(NewEvent(room, AssistantTurn(reply=two, text=reply), character, turn=two))
+            new_events += [NewEvent(room, said, OWNER, turn=one), NewEvent(room, started, character, turn=two)]
+            new_events.append(NewEvent(room, AssistantTurn(reply=two, text=reply), character, turn=two))
         if past.summary:
-            told = SceneSummarised(scene="s", owner=character, summary=past.summary, significance=1)
-            drafts.append(NewEvent(room, told))
+            summarised = SceneSummarised(scene="s", owner=character, summary=past.summary, significance=1)
+            new_events.append(NewEvent(room, summarised))
         if past.talk:
-            drafts.append(NewEvent(room, DialogueSummarised(upto=9, summary=past.talk)))
-        drafts.append(
+            new_events.append(NewEvent(room, DialogueSummarised(upto=9, summary=past.talk)))
+        new_events.append(
             NewEvent(
                 room, UserTurn(turn="now", author=OWNER, text="And now?", segments=tuple(parse_segments("And now?")))
             )
         )
-        await harness.store.append(drafts)
+        await harness.store.append(new_events)
         harness.memory.add_many([NewMemory(text, character, room) for text in past.memories])
         args = (harness.store, harness.roster, harness.memory, harness.models)
         return PromptBuilder(*args, budgets, harness.clock, harness.story.participants).assemble(
@@ -119,10 +119,10 @@ class House:
 
 
 @pytest.fixture(scope="module")
-def house() -> Iterator[House]:
+def fixture() -> Iterator[PromptFixture]:
     loop = asyncio.new_event_loop()
     with tempfile.TemporaryDirectory() as folder:
-        made = House(StoryHarness(Path(folder) / "coterie.db", ManualClock(), ScriptedModel()), loop)
+        made = PromptFixture(StoryHarness(Path(folder) / "coterie.db", ManualClock(), ScriptedModel()), loop)
         made.prepare()
         yield made
         loop.run_until_complete(made.harness.close())
@@ -130,30 +130,30 @@ def house() -> Iterator[House]:
 
 
 def kinds_gone(assembled: AssembledPrompt) -> list[str]:
-    """What was trimmed, in order, each by the kind of part it was."""
+    """The kinds of the trimmed parts, in order."""
     return [line.split(" ")[0] for line in assembled.sent.trimmed]
 
 
 @settings(max_examples=40)
 @given(past=PASTS, budgets=BUDGETS)
 def test_s13_with_any_history_the_budget_holds_must_stays_and_every_part_is_listed(
-    house: House, past: Past, budgets: StorySettings
+    fixture: PromptFixture, past: Past, budgets: StorySettings
 ) -> None:
     try:
-        assembled = house.assembled(past, budgets)
+        assembled = fixture.assembled(past, budgets)
     except PromptTooLong as error:
         assert str(budgets.narrative_budget_hard) in error.what
         return
     sent, prompt = assembled.sent, assembled.prompt
-    # Every token is attributed, and what is really sent is no more than what was counted.
+    # Every token belongs to a part, and the prompt is not longer than counted.
     assert sum(part.tokens for part in sent.parts) == sent.tokens <= sent.hard <= budgets.narrative_budget_hard
-    target = house.harness.models.catalogue.chain(Role.NARRATIVE)[0]
-    assert house.harness.models.tokens.count_prompt(target, prompt) <= sent.tokens
-    # What was sent is the parts, and nothing else.
+    target = fixture.harness.models.catalogue.chain(Role.NARRATIVE)[0]
+    assert fixture.harness.models.tokens.count_prompt(target, prompt) <= sent.tokens
+    # The prompt consists of the parts and nothing else.
     texts = [(part, sent.texts[part.sha]) for part in sent.parts]
     assert prompt.messages == as_sent(texts)
-    # MUST is there, whole.
-    told = "\n".join(message.text for message in prompt.messages)
+    # MUST parts are complete.
+    text_sent = "\n".join(message.text for message in prompt.messages)
     last = [text for pair in past.turns for text in pair][-1:]
     for must in (
         "You are Mara.",
@@ -161,11 +161,11 @@ def test_s13_with_any_history_the_budget_holds_must_stays_and_every_part_is_list
         "Ana is the person you are with.\nA cartographer.",
         "Ana: And now?",
     ):
-        assert must in told
-    assert all(text in told for text in last)
+        assert must in text_sent
+    assert all(text in text_sent for text in last)
     assert {"identity", "you", "scene", "turn now"} <= {part.name for part in sent.parts if part.tier == "must"}
-    assert NOTE not in told
-    # NICE goes first: older dialogue, then memories beyond two, then the weather. Only then SHOULD.
+    assert NOTE not in text_sent
+    # NICE parts are dropped first: older dialogue, then memories beyond two, then the weather.
     gone = kinds_gone(assembled)
     stages = {"turn": 0, "memory": 1, "weather": 2}
     tiers = {part.name: part.tier for part in sent.parts}
@@ -175,7 +175,7 @@ def test_s13_with_any_history_the_budget_holds_must_stays_and_every_part_is_list
     if others:
         assert "nice" not in tiers.values()
         assert gone.index(others[0]) >= len(nice)
-    if "memory" in gone:  # K only drops when no older dialogue is left
+    if "memory" in gone:  # memories are dropped only when no older dialogue is left
         assert not [name for name, tier in tiers.items() if tier == "nice" and name.startswith("turn ")]
     if "turn" in gone and (past.summary or past.talk):
         assert "summary" in tiers or "summary" in gone
@@ -186,7 +186,7 @@ def test_s13_with_any_history_the_budget_holds_must_stays_and_every_part_is_list
 
 
 def as_sent(parts: list[tuple[Any, str]]) -> tuple[PromptMessage, ...]:
-    """The messages that these parts make: one for the system, then turns, those of one side together."""
+    """The messages of these parts: the system message, then turns, with those of one role joined."""
     aside = [text for part, text in parts if not part.name.startswith("turn ")]
     messages = [PromptMessage(role="system", text="\n\n".join(aside))]
     for part, text in parts:
@@ -223,11 +223,11 @@ async def test_s13_a_message_that_cannot_fit_is_named_in_the_error(
     harness.store.close()
     harness.open()
     room = await harness.start_chat(await harness.create_character())
-    with pytest.raises(PromptTooLong, match=r"your message \(\d+ tokens\)") as told:
+    with pytest.raises(PromptTooLong, match=r"your message \(\d+ tokens\)") as error:
         await harness.say(room, "word " * 900)
-    assert "Shorten" in told.value.fix
+    assert "Shorten" in error.value.fix
     assert script.asked == []
-    # It was durable before anything was asked, and can be changed into something that fits.
+    # The message was stored before any model call, and can be edited to fit.
     assert harness.texts(room) == ["word " * 900]
     await harness.regenerate(room, text="A short word.")
     assert harness.texts(room) == ["A short word.", "Reply number 1."]

@@ -1,4 +1,4 @@
-"""A character's life starts over: S25. Nothing of the old one comes back, unless the reset is taken back whole."""
+"""Resetting a character, and undoing the reset."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tests.modes.story.relationship_helpers import relationship, set_relationshi
 
 
 async def met(harness: StoryHarness, script: ScriptedModel) -> tuple[str, str, str, str]:
-    """Mara hosts Theo, and visits him; everybody feels something. Returns both, and both rooms."""
+    """Mara hosts Theo and visits him; all relationships change. Returns both ids and both rooms."""
     mara = await harness.create_character(initial_relationship="A stranger.", kickoff="Mara lights the lamp.")
     theo = await harness.create_character("Theo")
     hers = await harness.start_chat(
@@ -46,11 +46,11 @@ async def test_s25_reset_clears_experiences_in_all_chats_and_keeps_the_identity(
     assert harness.memories_of(mara) == []
     assert "The heron nests in the tower." not in harness.memories_of(theo)
     assert "The otter sleeps in the boat." in harness.memories_of(theo)
-    felt = {
+    relationships = {
         (e.of, e.toward): (e.affinity, e.knowledge, e.summary) for e in harness.story.relationships.in_world(MAIN_WORLD)
     }
-    assert felt[mara, OWNER] == felt[mara, theo] == felt[theo, mara] == (50, (), "")
-    assert felt[theo, OWNER][0] == 59  # from his own chat alone
+    assert relationships[mara, OWNER] == relationships[mara, theo] == relationships[theo, mara] == (50, (), "")
+    assert relationships[theo, OWNER][0] == 59  # only from his own chat
     with pytest.raises(NoSuchRoom):
         harness.story.chats.chat(hers)
     assert harness.story.chats.chat(his).guests == {}
@@ -84,12 +84,12 @@ async def test_s25_a_reset_can_be_undone_as_a_whole(harness: StoryHarness, scrip
     mara, _, hers, his = await met(harness, script)
     own = await harness.start_chat(harness.roster.get(mara))
     await harness.say(own, "Just us.")
-    before, life = state(harness), harness.memories_of(mara)
+    before, memories = state(harness), harness.memories_of(mara)
     await harness.story.reset(mara, "Mara")
     assert state(harness) != before
     await harness.story.undo_rewind(hers)
     assert state(harness) == before
-    assert harness.memories_of(mara) == life
+    assert harness.memories_of(mara) == memories
     script.shapes.pop("StateUpdate")
     await harness.say(own, "What nests in the tower?")
     assert "The heron nests in the tower." in script.prompt()
@@ -109,7 +109,7 @@ async def test_s25_undoing_a_reset_keeps_what_happened_since(harness: StoryHarne
     await harness.story.undo_rewind(hers)
     assert harness.texts(his)[-2] == "Let us start over."
     assert "The heron nests in the tower." in harness.memories_of(mara)
-    # The reply to the otter was rewound meanwhile: what it led to does not come back with her life.
+    # The reply to the otter was rewound since: its consequences do not return with the undo.
     assert not [text for text in harness.memories_of(mara, his) if text != "The otter sleeps in the boat."]
     await harness.story.reset(mara, "Mara")
     await harness.story.reset(mara, "Mara")
@@ -126,11 +126,11 @@ async def test_s25_a_forked_chat_restarts_with_the_opening_of_its_root(
     fork = await harness.story.fork(room, begun.reply)
     deeper = await harness.story.fork(fork.room, begun.reply)
     await harness.story.reset(mara.id, "Mara")
-    for line in (deeper.room, fork.room):
-        await harness.say(line, "Hello, I am new here.")
-        assert harness.texts(line)[:2] == ["The lamp is lit, Ana.", "Hello, I am new here."]
-        assert harness.story.chats.chat(line).weather == "fog"
-        assert "The heron nests in the tower." not in harness.memories_of(mara.id, line)
+    for each in (deeper.room, fork.room):
+        await harness.say(each, "Hello, I am new here.")
+        assert harness.texts(each)[:2] == ["The lamp is lit, Ana.", "Hello, I am new here."]
+        assert harness.story.chats.chat(each).weather == "fog"
+        assert "The heron nests in the tower." not in harness.memories_of(mara.id, each)
 
 
 @pytest.mark.parametrize("way", ["rewind", "choose", "fork"])

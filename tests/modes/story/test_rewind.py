@@ -1,4 +1,4 @@
-"""Taking things back: S23. What was derived goes with what it came from, and comes back with it."""
+"""Rewinding a chat, and undoing the rewind."""
 
 from __future__ import annotations
 
@@ -96,7 +96,7 @@ async def test_s23_rewind_restores_the_exact_state_of_the_turn_and_undo_is_exact
     for _ in range(6):
         turn, then = chance.choice(states[:-1])
         if turn == states[1][0]:
-            continue  # before the next turn somebody was invited: that is kept
+            continue  # the invitation before the next turn is kept
         await harness.story.rewind(room, turn)
         assert state(harness) == then
         await harness.story.undo_rewind(room)
@@ -120,7 +120,7 @@ async def test_s23_late_results_of_rewound_turns_are_dropped_and_of_kept_turns_k
         text for shape in ("StateUpdate", "Significance") for text in script.questions(shape) if "Rewound" in text
     ]
     assert {state for (state,) in harness.store.query("SELECT DISTINCT state FROM job")} == {"done", "withdrawn"}
-    # What was done meanwhile for the kept turn is not lost by taking the rewind back, and the rest is done then.
+    # Undoing the rewind keeps the results for the kept turn, and the other jobs run then.
     await harness.story.undo_rewind(room)
     await harness.run_jobs()
     assert harness.memories_of(mara.id) == ["Kept.", "Reply number 1.", "Reply number 2.", "Rewound."]

@@ -1,4 +1,4 @@
-"""S17: everything that counts is found, and nothing else."""
+"""Searching the turns of all chats."""
 
 from __future__ import annotations
 

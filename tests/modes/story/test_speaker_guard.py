@@ -1,4 +1,4 @@
-"""A character speaks for itself only, whatever its model goes on to write. S12, S13"""
+"""A reply contains only the text of its speaker."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tests.modes.story.conftest import ScriptedModel, StoryHarness
 
 
 def pieces(text: str, size: int) -> RecordedCall:
-    """The text in pieces of so many letters, as tokens cut it."""
+    """The text in chunks of a given length, as a provider streams it."""
     said = [TextDelta(text=text[at : at + size]) for at in range(0, len(text), size)]
     end = Finished(reason="stop", tokens=Tokens(input=1, output=len(said)), model="script")
     return RecordedCall(chunks=tuple((0, chunk) for chunk in (*said, end)))

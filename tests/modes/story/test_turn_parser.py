@@ -1,4 +1,4 @@
-"""Speech, action, and notes to the player: S11."""
+"""Speech, action and out-of-character notes."""
 
 from __future__ import annotations
 
@@ -38,8 +38,8 @@ def test_s11_an_unclosed_note_is_still_a_note() -> None:
 
 @given(PROSE)
 def test_s11_every_character_is_in_exactly_one_segment(text: str) -> None:
-    def letters(told: str) -> str:
-        return "".join(letter for letter in told if letter.isalnum())
+    def letters(text: str) -> str:
+        return "".join(letter for letter in text if letter.isalnum())
 
     assert "".join(letters(segment.text) for segment in parse_segments(text)) == letters(text)
     assert all(segment.text.strip() == segment.text and segment.text for segment in parse_segments(text))
@@ -47,7 +47,7 @@ def test_s11_every_character_is_in_exactly_one_segment(text: str) -> None:
 
 @given(PROSE, st.text(alphabet="xyz", min_size=8, max_size=8), PROSE)
 def test_s11_text_inside_note_marks_is_never_visible(before: str, secret: str, after: str) -> None:
-    # What opens before the note (a quotation, say) may swallow its mark: then it is no note.
+    # A quotation that opens before the note may contain its mark; then it is no note.
     before = before.translate(dict.fromkeys(map(ord, '(*"“”«»„‹›')))
     assert secret not in visible_text(parse_segments(f"{before}(({secret})){after}"))
 

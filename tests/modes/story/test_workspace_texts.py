@@ -1,4 +1,4 @@
-"""A character's folder: words of a person's own in the prompt. D11"""
+"""Texts of a character's workspace in the prompt."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ async def test_d11_texts_come_from_the_workspace_then_the_shared_folder_then_the
 
     await harness.say(room, "One.")
     assert "Delete this line" not in script.prompt()
-    assert script.prompt().count("Keeps a lighthouse.") == 1  # a template that nobody touched says nothing
+    assert script.prompt().count("Keeps a lighthouse.") == 1  # an unchanged template is not used
     assert script.prompt().count("A cartographer.") == 1
 
     (tmp_path / "shared").mkdir()
@@ -32,12 +32,12 @@ async def test_d11_texts_come_from_the_workspace_then_the_shared_folder_then_the
     (folder / "IDENTITY.md").write_text("Guards the old mill.")
     (folder / "USER.md").write_text("A tax inspector.")
     await harness.say(room, "Three.")
-    told = script.prompt()
-    assert "Never hurries. Mara hums." in told
-    assert "Guards the old mill." in told
-    assert "A tax inspector." in told
+    prompt = script.prompt()
+    assert "Never hurries. Mara hums." in prompt
+    assert "Guards the old mill." in prompt
+    assert "A tax inspector." in prompt
     for gone in ("short sentences", "Keeps a lighthouse", "cartographer"):
-        assert gone not in told
+        assert gone not in prompt
 
     (folder / "SOUL.md").write_bytes(b"\xff\xfe broken but readable")
     (folder / "USER.md").unlink()
