@@ -1,8 +1,7 @@
-"""Files over the webhook: sent ahead of the message that names them, fetched by the message that was answered with
-them. P6, D13
+"""`POST /webhook`: a message from a program, durable before it is accepted, answered once however often it is sent.
 
-A file is the body of its request and is never whole in memory. Callers see names and numbers; where things are kept is
-not theirs to choose, and what was sent to another room cannot be fetched.
+Files are uploaded before the message that names them, and downloaded by the id of the message they answer. Callers see
+names and numbers, never paths, and only files of their own room.
 """
 
 from __future__ import annotations
@@ -40,7 +39,7 @@ FilesOf = Callable[[str], RoomFiles]
 
 class UploadedFile(BaseModel):
     file: str
-    """Name it in `files` of the message that it belongs to."""
+    """The name to list in `files` of the message it belongs to."""
     name: str
     size: int
 
@@ -50,35 +49,35 @@ class ReplyFile(BaseModel):
     media_type: str
     size: int
     number: int
-    """To be had at `/webhook/{message}/files/{number}`."""
+    """Its number for `/webhook/{message}/files/{number}`."""
 
 
 class WebhookFiles:
-    def __init__(self, board: MessageRouter, files_of: FilesOf) -> None:
-        self._board = board
+    def __init__(self, messages: MessageRouter, files_of: FilesOf) -> None:
+        self._messages = messages
         self._files_of = files_of
 
     async def save(self, request: Request, sender: Account, room: RoomRef, name: str) -> UploadedFile:
         media_type = request.headers.get("content-type", "application/octet-stream")
-        kept = await self._files(sender, room).save(room, name, request.stream(), media_type)
-        return UploadedFile(file=kept.path.rpartition("/")[2], name=kept.name, size=kept.size)
+        saved = await self._files(sender, room).save(room, name, request.stream(), media_type)
+        return UploadedFile(file=saved.path.rpartition("/")[2], name=saved.name, size=saved.size)
 
     def attachments(self, sender: Account, room: RoomRef, names: Sequence[str]) -> tuple[Attachment, ...]:
-        """The files that were sent to this room under these names."""
-        return tuple(self._named(sender, room, name) for name in names)
+        """The files that were uploaded to this room under these names."""
+        return tuple(self._attachment(sender, room, name) for name in names)
 
     def stream(self, room: RoomRef, file: Attachment) -> StreamingResponse:
-        bound = self._board.chats.rooms.get(room)
-        # Compressing it would only take time: what is large is compressed already.
+        bound = self._messages.chats.rooms.get(room)
+        # Not compressed: large files usually are already.
         headers = {"Content-Length": str(file.size), "Content-Encoding": "identity"}
         headers["Content-Disposition"] = "attachment"
         files = self._files_of(bound.character)
-        files.open(file.path).close()  # what is gone is an error now, not halfway
+        files.open(file.path).close()  # a missing file is an error before the response starts
         return StreamingResponse(files.read(file), media_type="application/octet-stream", headers=headers)
 
-    def _named(self, sender: Account, room: RoomRef, name: str) -> Attachment:
+    def _attachment(self, sender: Account, room: RoomRef, name: str) -> Attachment:
         if "/" in name:
-            raise BadFile("This is not the name of a file that was sent.", "Use what the upload answered with.")
+            raise BadFile("This is not the name of an uploaded file.", "Use the name that the upload returned.")
         path = f"{FILES_FOLDER}/{room_folder_name(room)}/{name}"
         with self._files(sender, room).open(path) as file:
             size = file.seek(0, 2)
@@ -86,27 +85,25 @@ class WebhookFiles:
         return Attachment(name=name, path=path, media_type=media_type, size=size)
 
     def _files(self, sender: Account, room: RoomRef) -> RoomFiles:
-        """Those of whoever answers in the room. A stranger has nobody to send anything to."""
-        talk = self._board.chats
-        person, bound = self._board.people.by_account(sender.surface, sender.id), talk.rooms.find(room)
+        """The files of the character who answers in the room; 403 for strangers."""
+        chats = self._messages.chats
+        person, bound = self._messages.people.by_account(sender.surface, sender.id), chats.rooms.find(room)
         if person is None:
             raise HTTPException(403, "I am sorry, I only take files from people I know.")
         if bound is not None:
-            talk.check_room(person, bound)
+            chats.check_room(person, bound)
             return self._files_of(bound.character)
-        return self._files_of(talk.characters.find(talk.default_character(room, person)).id)
+        return self._files_of(chats.characters.find(chats.default_character(room, person)).id)
 
 
 def reply_files(replies: Sequence[QueuedMessage]) -> list[tuple[ReplyFile, Attachment]]:
-    """Every file of an answer, numbered."""
-    found = [file for one in replies if isinstance(one.outgoing, OutgoingMessage) for file in one.outgoing.attachments]
+    """The files of an answer, numbered."""
+    messages = (reply.outgoing for reply in replies)
+    found = [file for message in messages if isinstance(message, OutgoingMessage) for file in message.attachments]
     return [
         (ReplyFile(name=file.name, media_type=file.media_type, size=file.size, number=number), file)
         for number, file in enumerate(found)
     ]
-
-
-# `POST /webhook`: a message from a program, durable before it is accepted, answered once however often sent. D13
 
 
 Secret = Annotated[str, Header(alias="X-Webhook-Secret")]
@@ -118,24 +115,24 @@ class WebhookRequest(BaseModel):
 
     text: str = Field(min_length=1, max_length=100_000)
     room: str = Field(default="main", max_length=200, pattern=_NAME_PATTERN)
-    """Any name; a chat goes on in the room it began in."""
+    """Any name; each room has a chat of its own."""
     id: str | None = Field(default=None, max_length=200, pattern=_NAME_PATTERN)
-    """Yours, to make a repeated call the same message; one is made if you give none."""
+    """Your id of the message: a repeated call with it is the same message. One is generated if you give none."""
     sender: str = Field(default=CALLER, alias="from", max_length=200, pattern=_NAME_PATTERN)
-    """Who wrote it, where you speak for several people."""
+    """The sender, if you send messages of several people."""
     wait: bool = False
-    """Answer only when the reply is there."""
+    """Wait for the reply before responding."""
     mode: str = Field(default="", max_length=40)
-    """Which kind of chat begins, if this is the first word in the room (`story`, `desk`, …); else the usual one."""
+    """The mode of the chat, if this is the first message in the room (`story`, `desk`, …); default if empty."""
     files: list[str] = Field(default_factory=list, max_length=20)
-    """Sent before to `POST /webhook/files`, by what that answered with."""
+    """The names that `POST /webhook/files` returned."""
     callback: str | None = Field(default=None, max_length=2_000)
-    """Where the reply is posted to; it must be allowed in `webhook.callbacks`."""
+    """The address to post the reply to; it must be allowed in `webhook.callbacks`."""
 
 
 class WebhookReply(BaseModel):
     type: str
-    """`message` is a character speaking, `notification` the house, `ui` a question."""
+    """`message` is from a character, `notification` from the server, `ui` is a question."""
     text: str
     state: str
     """`waiting`, `delivered` or `failed`."""
@@ -145,11 +142,11 @@ class WebhookResponse(BaseModel):
     id: str
     room: str
     status: str
-    """`accepted` while it is being answered, `answered` afterwards."""
+    """`accepted` until it is answered, then `answered`."""
     text: str = ""
-    """Everything characters said, joined."""
+    """The text of all messages from characters."""
     files: list[ReplyFile] = Field(default_factory=list)
-    """What they sent; to be fetched from `/webhook/{id}/files/{number}`."""
+    """Files of the reply; download them from `/webhook/{id}/files/{number}`."""
     replies: list[WebhookReply] = Field(default_factory=list)
 
 
@@ -160,32 +157,36 @@ def webhook_router(messages: MessageRouter, settings: WebhookSettings, files_of:
     @router.post(
         "/webhook",
         status_code=202,
-        summary="A message from a program; with `wait` the answer is the reply",
+        summary="Send a message; with `wait` the response has the reply",
         responses={200: {"model": WebhookResponse, "description": "With `wait`: the reply."}},
     )
-    async def call(told: WebhookRequest, response: Response, x_webhook_secret: Secret = "") -> WebhookResponse:
+    async def send_message(
+        request: WebhookRequest, response: Response, x_webhook_secret: Secret = ""
+    ) -> WebhookResponse:
         _check(settings.secret, x_webhook_secret)
-        if told.callback is not None and not is_allowed_callback(told.callback, settings.callbacks):
+        if request.callback is not None and not is_allowed_callback(request.callback, settings.callbacks):
             raise HTTPException(400, "This callback address is not allowed; add it to webhook.callbacks in config.toml")
-        await _know(told.sender)
-        incoming = _incoming(told)
-        if told.files and isinstance(incoming, IncomingMessage):
-            kept = files.attachments(incoming.account, incoming.room, told.files)
-            incoming = incoming.model_copy(update={"attachments": kept})
-        if told.mode:
-            await _begin(incoming, told.mode)
+        await _link_caller(request.sender)
+        incoming = _incoming(request)
+        if request.files and isinstance(incoming, IncomingMessage):
+            attachments = files.attachments(incoming.account, incoming.room, request.files)
+            incoming = incoming.model_copy(update={"attachments": attachments})
+        if request.mode:
+            await _begin_chat(incoming, request.mode)
         (received,) = await messages.inbound.accept([incoming])
-        if told.wait:
+        if request.wait:
             try:
                 async with asyncio.timeout(settings.wait_s):
                     await messages.inbound.wait_answered(received)
                 response.status_code = 200
             except TimeoutError:
-                pass  # it goes on being answered; the caller may look later
-        return _answer(messages, incoming, received)
+                pass  # it is still answered; the caller can ask for it later
+        return _response(messages, incoming, received)
 
-    @router.post("/webhook/files", status_code=201, summary="A file for the next message; the body is the file")
-    async def send_file(
+    @router.post(
+        "/webhook/files", status_code=201, summary="Upload a file for the next message; the request body is the file"
+    )
+    async def upload_file(
         request: Request,
         name: Annotated[str, Query(max_length=1_000)] = "file",
         room: Annotated[str, Query(max_length=200, pattern=_NAME_PATTERN)] = "main",
@@ -193,34 +194,34 @@ def webhook_router(messages: MessageRouter, settings: WebhookSettings, files_of:
         x_webhook_secret: Secret = "",
     ) -> UploadedFile:
         _check(settings.secret, x_webhook_secret)
-        await _know(sender)
+        await _link_caller(sender)
         account = Account(surface=NAME, id=sender, name=sender)
         return await files.save(request, account, RoomRef(surface=NAME, id=room), name)
 
-    @router.get("/webhook/{message}/files/{number}", summary="A file that came with a reply", response_model=None)
-    async def fetch_file(message: str, number: int, room: str = "main", x_webhook_secret: Secret = "") -> Response:
+    @router.get("/webhook/{message}/files/{number}", summary="Download a file of a reply", response_model=None)
+    async def download_file(message: str, number: int, room: str = "main", x_webhook_secret: Secret = "") -> Response:
         _check(settings.secret, x_webhook_secret)
-        sought = _incoming(WebhookRequest(text="?", room=room, id=message))
-        received = messages.inbound.inbox.find(sought)
-        sent = reply_files(_replies(messages, received)) if received is not None else []
-        if not 0 <= number < len(sent):
+        incoming = _incoming(WebhookRequest(text="?", room=room, id=message))
+        received = messages.inbound.inbox.find(incoming)
+        available = reply_files(_replies(messages, received)) if received is not None else []
+        if not 0 <= number < len(available):
             raise HTTPException(404, "There is no such file in this room")
-        return files.stream(sought.room, sent[number][1])
+        return files.stream(incoming.room, available[number][1])
 
-    @router.get("/webhook/{message}", summary="How a message stands, and what was replied")
-    async def look(message: str, room: str = "main", x_webhook_secret: Secret = "") -> WebhookResponse:
+    @router.get("/webhook/{message}", summary="The status of a message, and its replies")
+    async def read_message(message: str, room: str = "main", x_webhook_secret: Secret = "") -> WebhookResponse:
         _check(settings.secret, x_webhook_secret)
-        sought = _incoming(WebhookRequest(text="?", room=room, id=message))
-        received = messages.inbound.inbox.find(sought)
+        incoming = _incoming(WebhookRequest(text="?", room=room, id=message))
+        received = messages.inbound.inbox.find(incoming)
         if received is None:
             raise HTTPException(404, "There is no such message in this room")
-        return _answer(messages, sought, received)
+        return _response(messages, incoming, received)
 
-    async def _know(sender: str) -> None:
+    async def _link_caller(sender: str) -> None:
         if sender == CALLER:
             await messages.people.link_owner(NAME, CALLER)
 
-    async def _begin(incoming: Incoming, mode: str) -> None:
+    async def _begin_chat(incoming: Incoming, mode: str) -> None:
         person = messages.people.by_account(NAME, incoming.account.id)
         if person is not None and messages.chats.rooms.find(incoming.room) is None:
             await messages.chats.begin_chat(incoming.room, person, mode=mode)
@@ -228,39 +229,37 @@ def webhook_router(messages: MessageRouter, settings: WebhookSettings, files_of:
     return router
 
 
-def _replies(board: MessageRouter, received: int) -> list[QueuedMessage]:
-    inbox = board.inbound.inbox
+def _replies(messages: MessageRouter, received: int) -> list[QueuedMessage]:
+    inbox = messages.inbound.inbox
     answered = inbox.state(received) == "answered"
-    return board.delivery.outbox.answers_to(inbox.batch_first(received)) if answered else []
+    return messages.delivery.outbox.answers_to(inbox.batch_first(received)) if answered else []
 
 
-def _incoming(told: WebhookRequest) -> Incoming:
-    whole: dict[str, Any] = {
-        "account": Account(surface=NAME, id=told.sender, name=told.sender),
-        "room": RoomRef(surface=NAME, id=told.room),
-        "key": told.id or new_id(),
-        "thread": told.callback,
+def _incoming(request: WebhookRequest) -> Incoming:
+    fields: dict[str, Any] = {
+        "account": Account(surface=NAME, id=request.sender, name=request.sender),
+        "room": RoomRef(surface=NAME, id=request.room),
+        "key": request.id or new_id(),
+        "thread": request.callback,
     }
-    if told.text.startswith("/"):
-        name, _, rest = told.text[1:].partition(" ")
-        return IncomingCommand(**whole, name=name.lower(), arguments=rest)
-    return IncomingMessage(**whole, text=told.text)
+    if request.text.startswith("/"):
+        name, _, rest = request.text[1:].partition(" ")
+        return IncomingCommand(**fields, name=name.lower(), arguments=rest)
+    return IncomingMessage(**fields, text=request.text)
 
 
-def _answer(board: MessageRouter, incoming: Incoming, received: int) -> WebhookResponse:
-    replies = _replies(board, received)
+def _response(messages: MessageRouter, incoming: Incoming, received: int) -> WebhookResponse:
+    replies = _replies(messages, received)
     return WebhookResponse(
         id=incoming.key,
         room=incoming.room.id,
-        status="answered" if board.inbound.inbox.state(received) == "answered" else "accepted",
+        status="answered" if messages.inbound.inbox.state(received) == "answered" else "accepted",
         files=[file for file, _ in reply_files(replies)],
-        text="\n\n".join(text_of(one.outgoing) for one in replies if one.outgoing.type == "message"),
-        replies=[_shape(one) for one in replies],
+        text="\n\n".join(text_of(reply.outgoing) for reply in replies if reply.outgoing.type == "message"),
+        replies=[
+            WebhookReply(type=reply.outgoing.type, text=text_of(reply.outgoing), state=reply.state) for reply in replies
+        ],
     )
-
-
-def _shape(queued: QueuedMessage) -> WebhookReply:
-    return WebhookReply(type=queued.outgoing.type, text=text_of(queued.outgoing), state=queued.state)
 
 
 def _check(secret: SecretStr | None, given: str) -> None:

@@ -1,6 +1,6 @@
-"""The webhook as a surface: rooms that callers name, replies that wait to be read or are posted to their callback.
+"""The webhook's adapter and settings: replies are read from the outbox, or posted to the caller's callback.
 
-A callback address travels as the message's thread, so that it is as durable, and all of the answer goes there.
+The callback address is the message's thread, so that it is stored with the message and every answer goes there.
 """
 
 from __future__ import annotations
@@ -27,41 +27,39 @@ from coterie.messaging import (
     RoomRef,
 )
 
-# Who may call, and whom we may call back.
-
 
 class WebhookSettings(Section):
     """The webhook: `POST /webhook` from other programs."""
 
     secret: SecretStr | None = None
-    """What callers send as `X-Webhook-Secret`. Without one, only programs on this machine can call."""
+    """The secret that callers send as `X-Webhook-Secret`. Without one, only programs on this machine can call."""
     callbacks: tuple[str, ...] = ()
-    """Addresses that replies may be posted to, each with all that is below it."""
+    """Addresses that replies may be posted to, with all paths below them."""
     wait_s: float = Field(default=120.0, ge=0)
     """How long a caller may wait for the reply."""
 
 
 def is_allowed_callback(url: str, allowed: tuple[str, ...]) -> bool:
-    """Whether an address is one of the allowed, or below one: same scheme, host and port, and the path within."""
+    """Whether an address is an allowed one or below one: the same scheme, host and port, and a path within."""
     try:
-        asked = urlsplit(url)
-        asked_port = asked.port
+        address = urlsplit(url)
+        port = address.port
     except ValueError:
         return False
-    if asked.scheme not in ("http", "https") or asked.username is not None or ".." in asked.path or "\\" in url:
+    if address.scheme not in ("http", "https") or address.username is not None or ".." in address.path or "\\" in url:
         return False
     for prefix in map(urlsplit, allowed):
-        same = (prefix.scheme, prefix.hostname, prefix.port) == (asked.scheme, asked.hostname, asked_port)
+        is_same_origin = (prefix.scheme, prefix.hostname, prefix.port) == (address.scheme, address.hostname, port)
         base = prefix.path.rstrip("/")
-        if same and (asked.path == base or asked.path.startswith(f"{base}/")):
+        if is_same_origin and (address.path == base or address.path.startswith(f"{base}/")):
             return True
     return False
 
 
 NAME = "webhook"
 CALLER = "caller"
-"""Who calls, unless they say otherwise: whoever knows the secret is the owner."""
-_PATIENCE_S = 30.0
+"""The default sender: a caller with the secret is the owner."""
+_DEFAULT_RETRY_S = 30.0
 
 
 class WebhookSurface:
@@ -78,45 +76,45 @@ class WebhookSurface:
 
     async def send(self, outgoing: Deliverable, token: str) -> str:
         if outgoing.thread is None:
-            return token  # it stands in the outbox, where the caller reads it
+            return token  # the caller reads it from the outbox
         if not is_allowed_callback(outgoing.thread, self._settings.callbacks):
             raise PlatformRefused(
                 "This callback address is not allowed.", "Add it to webhook.callbacks in config.toml."
             )
-        told = {"room": outgoing.room.id, "token": token, "type": outgoing.type, "text": text_of(outgoing)}
+        body = {"room": outgoing.room.id, "token": token, "type": outgoing.type, "text": text_of(outgoing)}
         headers = {"Idempotency-Key": token}
         if self._settings.secret is not None:
             headers["X-Webhook-Secret"] = self._settings.secret.get_secret_value()
         try:
-            answer = await self._client.post(outgoing.thread, json=told, headers=headers)
+            response = await self._client.post(outgoing.thread, json=body, headers=headers)
         except (httpx.ConnectError, httpx.ConnectTimeout) as error:
             raise PlatformUnreachable(f"The callback cannot be reached ({error}).", ambiguous=False) from error
         except httpx.HTTPError as error:
-            raise PlatformUnreachable(f"The callback broke off ({type(error).__name__}).") from error
-        _check(answer)
+            raise PlatformUnreachable(f"The callback's connection broke ({type(error).__name__}).") from error
+        _check(response)
         return token
 
     async def edit(self, outgoing: Deliverable, message: str, token: str) -> None:
-        raise PlatformRefused("What was posted cannot be changed.", "Nothing is to be done.")
+        raise PlatformRefused("A posted message cannot be edited.", "Nothing needs to be done.")
 
     async def typing(self, room: RoomRef, on: bool) -> None:
-        """Programs do not watch."""
+        """Not supported."""
 
     async def create_room(self, person: Account, title: str, key: str) -> RoomRef:
-        raise PlatformRefused("Rooms of the webhook are made by naming them.", "Send a message to a room of that name.")
+        raise PlatformRefused("The webhook's callers create rooms.", "Send a message to a room of that name.")
 
     async def rename_room(self, room: RoomRef, title: str) -> None:
-        """Their names are the callers'."""
+        """Not supported: callers name the rooms."""
 
 
 @asynccontextmanager
-async def attached(board: MessageRouter, settings: WebhookSettings) -> AsyncIterator[WebhookSurface]:
+async def attached(router: MessageRouter, settings: WebhookSettings) -> AsyncIterator[WebhookSurface]:
     surface = WebhookSurface(settings)
-    board.attach(surface)
+    router.attach(surface)
     try:
         yield surface
     finally:
-        board.detach(surface)
+        router.detach(surface)
         await surface.close()
 
 
@@ -124,23 +122,24 @@ def text_of(outgoing: Deliverable) -> str:
     return outgoing.emoji if isinstance(outgoing, OutgoingReaction) else outgoing.text
 
 
-def _check(answer: httpx.Response) -> None:
-    if answer.is_success:
+def _check(response: httpx.Response) -> None:
+    if response.is_success:
         return
-    if answer.status_code == 429 or (answer.status_code == 503 and "retry-after" in answer.headers):
-        raise PlatformRateLimited("The callback asks for patience.", _retry_after(answer.headers.get("retry-after")))
-    if answer.status_code in (408, 425) or answer.status_code >= 500:
-        raise PlatformUnreachable(f"The callback answered {answer.status_code}.", ambiguous=False)
-    raise PlatformRefused(f"The callback answered {answer.status_code}.", "It is not tried again.")
+    status, retry_after = response.status_code, response.headers.get("retry-after")
+    if status == 429 or (status == 503 and retry_after is not None):
+        raise PlatformRateLimited("The callback limits the rate.", _retry_after_s(retry_after))
+    if status in (408, 425) or status >= 500:
+        raise PlatformUnreachable(f"The callback answered {status}.", ambiguous=False)
+    raise PlatformRefused(f"The callback answered {status}.", "It is not tried again.")
 
 
-def _retry_after(told: str | None) -> float:
-    """Seconds, or a date."""
-    if told is None:
-        return _PATIENCE_S
-    if told.strip().isdecimal():
-        return float(told)
+def _retry_after_s(header: str | None) -> float:
+    """The header is a number of seconds or a date."""
+    if header is None:
+        return _DEFAULT_RETRY_S
+    if header.strip().isdecimal():
+        return float(header)
     try:
-        return max(0.0, (parsedate_to_datetime(told) - datetime.now(UTC)).total_seconds())
+        return max(0.0, (parsedate_to_datetime(header) - datetime.now(UTC)).total_seconds())
     except (TypeError, ValueError):
-        return _PATIENCE_S
+        return _DEFAULT_RETRY_S
