@@ -1,15 +1,15 @@
-"""What can be wrong with a character, with the file it comes in, or with who somebody says they are.
+"""Errors of characters, their files, and people.
 
-NoSuchCharacter          nobody of that name or id is in the cast
-NoSuchPerson             nobody of that name or account is known
-BadCode                  a code that was used, has expired, or never was
-NotConfirmed             what cannot simply be undone was not confirmed
+NoSuchCharacter          there is no character of that name or id
+ConfirmationMismatch     the name typed to confirm is not the character's
+NoSuchPerson             there is no person of that name or account
+BadCode                  a code that was used, has expired, or was never issued
 
 CardError                the file cannot become a character; it was not imported
-├── NotACard             a sound file that holds no character card (or lorebook, or chat)
-├── BrokenCard           a card that is damaged past reading
+├── NotACard             a valid file without a character card (or lorebook, or chat)
+├── BrokenCard           a card that is too damaged to be read
 ├── CardTooBig           more bytes, values or files than a card may have
-└── UnsafeCard           a file made to do harm, or so close to it that it makes no difference
+└── UnsafeCard           a file that looks like an attack
 """
 
 from __future__ import annotations

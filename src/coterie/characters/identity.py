@@ -1,7 +1,7 @@
-"""Who a character is, as its author wrote it, and the same as a card.
+"""The identity of a character, and its conversion from and to a card.
 
-A card has other fields than we have, so both are kept: a card that nobody changed goes out as it came in, and
-an identity comes back from its card word for word. If somebody edited the card elsewhere, what they wrote counts.
+A card has other fields than an identity, so both are kept: an unchanged card is exported as it was imported, and an
+identity is restored exactly from its own card. Changes made to the card elsewhere take precedence.
 """
 
 from __future__ import annotations
@@ -17,12 +17,12 @@ from coterie.base.ids import new_id
 from coterie.characters.cards.card import Card
 from coterie.characters.cards.parsing import Document, as_object, comma_list
 
-_OURS = "coterie"
+_EXTENSION = "coterie"
 _START = re.compile(r"^[ \t]*<START>[ \t]*$", re.IGNORECASE | re.MULTILINE)
 _DASHES = re.compile(r"^[ \t]*---[ \t]*$", re.MULTILINE)
-_WRITTEN = ("name", "description", "personality", "scenario", "first_mes", "mes_example")
-"""The card's fields that an identity is made of."""
-_LONGEST_TRAIT = 40
+_CARD_FIELDS = ("name", "description", "personality", "scenario", "first_mes", "mes_example")
+"""The fields of a card from which an identity is made."""
+_MAX_TRAIT = 40
 
 
 class Identity(BaseModel):
@@ -36,11 +36,11 @@ class Identity(BaseModel):
     backstory: str = ""
     initial_relationship: str = ""
     kickoff: str = ""
-    """Prose from which the opening scene is made."""
+    """Prose from which the opening scene is generated."""
 
     @classmethod
     def from_form(cls, *, voice_samples: str = "", traits: str = "", **fields: Any) -> Self:
-        """As the form gives it: samples split on a line `---`, traits on commas."""
+        """From a form: voice samples are separated by lines `---`, traits by commas."""
         return cls(voice_samples=split_samples(voice_samples), traits=comma_list(traits), **fields)
 
     @classmethod
@@ -49,14 +49,14 @@ class Identity(BaseModel):
         return cls(id=id or new_id(), **found)
 
     def to_card(self, original: Card | None = None) -> Card:
-        """The card it came from, with only what has changed since; a new V3 card when there is none."""
-        ours = self.model_dump(exclude={"id"})
-        if original is not None and (_embedded_identity(original) or _read(original)) == ours:
+        """The original card with the changed fields; a new V3 card if there is none."""
+        identity = self.model_dump(exclude={"id"})
+        if original is not None and (_embedded_identity(original) or _read(original)) == identity:
             return original
         card = original or Card.read(_EMPTY | {"data": {**_EMPTY["data"], "name": self.name}})
-        card = card.with_fields(**_changes(ours, _read(original) if original else None))
-        sealed = {"identity": ours, "seal": _fields_checksum(card)}
-        return card.with_fields(extensions={**card.extensions, _OURS: sealed})
+        card = card.with_fields(**_changes(identity, _read(original) if original else None))
+        embedded = {"identity": identity, "seal": _fields_checksum(card)}
+        return card.with_fields(extensions={**card.extensions, _EXTENSION: embedded})
 
 
 def split_samples(text: str) -> list[str]:
@@ -67,7 +67,7 @@ _EMPTY: Document = {
     "spec": "chara_card_v3",
     "spec_version": "3.0",
     "data": {
-        **dict.fromkeys((*_WRITTEN, "creator_notes", "system_prompt", "post_history_instructions"), ""),
+        **dict.fromkeys((*_CARD_FIELDS, "creator_notes", "system_prompt", "post_history_instructions"), ""),
         "alternate_greetings": [],
         "group_only_greetings": [],
         "tags": [],
@@ -79,7 +79,7 @@ _EMPTY: Document = {
 
 
 def _read(card: Card) -> Document:
-    """An identity from the fields any card has."""
+    """An identity from the common fields of a card."""
     data = card.data
     traits = _as_traits(data.personality)
     persona = [data.description] if traits else [data.description, data.personality]
@@ -94,49 +94,49 @@ def _read(card: Card) -> Document:
     }
 
 
-def _changes(ours: Document, before: Document | None) -> Document:
-    """The card's fields that must be written anew, for programs that read only those."""
+def _changes(identity: Document, before: Document | None) -> Document:
+    """The card's fields that have to change."""
 
     def changed(*names: str) -> bool:
-        return before is None or any(ours[name] != before[name] for name in names)
+        return before is None or any(identity[name] != before[name] for name in names)
 
     changes: Document = {}
     if changed("name"):
-        changes["name"] = ours["name"]
+        changes["name"] = identity["name"]
     if changed("persona", "traits", "backstory"):
-        changes["description"] = _paragraphs([ours["persona"], ours["backstory"]])
-        changes["personality"] = ", ".join(ours["traits"])
+        changes["description"] = _paragraphs([identity["persona"], identity["backstory"]])
+        changes["personality"] = ", ".join(identity["traits"])
     if changed("voice_samples"):
-        changes["mes_example"] = "\n".join(f"<START>\n{sample}" for sample in ours["voice_samples"])
+        changes["mes_example"] = "\n".join(f"<START>\n{sample}" for sample in identity["voice_samples"])
     if changed("kickoff", "initial_relationship"):
-        changes["scenario"] = ours["initial_relationship"]
-        changes["first_mes"] = ours["kickoff"]
+        changes["scenario"] = identity["initial_relationship"]
+        changes["first_mes"] = identity["kickoff"]
     return changes
 
 
 def _embedded_identity(card: Card) -> Document | None:
-    """The identity we wrote into the card, while the fields beside it are still those we wrote."""
-    kept = as_object(card.extensions.get(_OURS))
-    if not kept or kept.get("seal") != _fields_checksum(card):
+    """The identity that we wrote into the card, unless its fields were changed since."""
+    embedded = as_object(card.extensions.get(_EXTENSION))
+    if not embedded or embedded.get("seal") != _fields_checksum(card):
         return None
     try:
-        return Identity.model_validate({"id": "", **as_object(kept.get("identity"))}).model_dump(exclude={"id"})
+        return Identity.model_validate({"id": "", **as_object(embedded.get("identity"))}).model_dump(exclude={"id"})
     except ValidationError:
         return None
 
 
 def _fields_checksum(card: Card) -> str:
-    told = json.dumps([card.fields.get(name) for name in _WRITTEN], sort_keys=True)
-    return hashlib.sha256(told.encode()).hexdigest()[:16]
+    content = json.dumps([card.fields.get(name) for name in _CARD_FIELDS], sort_keys=True)
+    return hashlib.sha256(content.encode()).hexdigest()[:16]
 
 
 def _as_traits(personality: str) -> list[str]:
-    """Personality is a list of words on some cards, and prose on others."""
+    """The personality as a list of traits; empty if it is prose."""
     words = comma_list(personality)
-    listed = "\n" not in personality.strip() and all(
-        len(word) <= _LONGEST_TRAIT and not word.endswith((".", "!", "?")) for word in words
+    is_list = "\n" not in personality.strip() and all(
+        len(word) <= _MAX_TRAIT and not word.endswith((".", "!", "?")) for word in words
     )
-    return words if listed else []
+    return words if is_list else []
 
 
 def _paragraphs(texts: list[str]) -> str:

@@ -1,7 +1,7 @@
-"""People, wherever they write from: accounts on platforms, linked to a person by a code that works once. P3
+"""People and their accounts on platforms, linking and pairing codes, and visits.
 
-The owner is always there. Somebody else becomes a person by invitation, or when the owner approves the code that a
-stranger was told. Codes that open something are kept as hashes only.
+The owner always exists. Others become known by invitation, or when the owner approves the code of a stranger. Codes
+that link an account are stored as hashes only.
 """
 
 from __future__ import annotations
@@ -23,16 +23,16 @@ _STREAM = "people"
 
 
 class PersonAdded(Payload, kind="person_added"):
-    """Somebody other than you became known."""
+    """A person other than the owner was added."""
 
     person: str
     """The person's id."""
     name: str
-    """What the owner invited them as, or what their account is called."""
+    """The name in the invitation, or of the account."""
 
 
 class IdentityLinked(Payload, kind="identity_linked"):
-    """An account on a platform is this person's."""
+    """An account on a platform was linked to a person."""
 
     person: str
     """The person's id; `you` is the owner."""
@@ -41,11 +41,11 @@ class IdentityLinked(Payload, kind="identity_linked"):
     account: str
     """The platform's own id of the account; on the page, a hash of the browser's token."""
     name: str = ""
-    """What the platform says they are called; empty where it does not say."""
+    """The display name on the platform; may be empty."""
 
 
 class IdentityUnlinked(Payload, kind="identity_unlinked"):
-    """An account on a platform is nobody's any more."""
+    """An account on a platform was unlinked."""
 
     surface: str
     """The surface's name: `matrix`, `webhook`, `web` …"""
@@ -54,40 +54,40 @@ class IdentityUnlinked(Payload, kind="identity_unlinked"):
 
 
 class CodeIssued(Payload, kind="code_issued"):
-    """Whoever writes this code, once and in time, is that person."""
+    """A code was issued that links an account to a person, once and until it expires."""
 
     digest: str
-    """SHA-256 of the code; the code itself is not kept."""
+    """SHA-256 of the code, which itself is not stored."""
     person: str
     """The person's id; `you` is the owner."""
     expires: datetime
-    """When it stops working."""
+    """When it expires."""
 
 
 class CodeUsed(Payload, kind="code_used"):
-    """A code that links an account was used."""
+    """A linking code was used."""
 
     digest: str
     """SHA-256 of the code."""
 
 
 class PairingAsked(Payload, kind="pairing_asked"):
-    """A stranger was told a code. It opens nothing until the owner approves it."""
+    """A stranger got a pairing code, which the owner may approve."""
 
     surface: str
     """The surface's name: `matrix`, `webhook`, `web` …"""
     account: str
     """The platform's own id of the account; on the page, a hash of the browser's token."""
     name: str
-    """What the platform says they are called; empty where it does not say."""
+    """The display name on the platform; may be empty."""
     code: str
-    """What the stranger was told, such as `ABCDE-FGHJK`, and tells the owner."""
+    """The code, such as `ABCDE-FGHJK`, which the stranger shows to the owner."""
     expires: datetime
-    """When it can no longer be approved."""
+    """When it expires."""
 
 
 class PairingSettled(Payload, kind="pairing_settled"):
-    """A stranger who had asked was let in."""
+    """A pairing request was approved, or the account linked otherwise."""
 
     surface: str
     """The surface's name: `matrix`, `webhook`, `web` …"""
@@ -96,14 +96,14 @@ class PairingSettled(Payload, kind="pairing_settled"):
 
 
 class CharacterAllowed(Payload, kind="character_allowed"):
-    """Who may talk to whom; `*` is every character."""
+    """A person may talk to a character, or no longer; `*` is every character."""
 
     person: str
     """The person's id."""
     character: str
     """The character's id; `*` for every one."""
     allowed: bool = True
-    """False takes it back."""
+    """False to revoke it."""
 
 
 @dataclass(frozen=True)
@@ -118,7 +118,7 @@ class Person:
 
 @dataclass(frozen=True)
 class PairingRequest:
-    """A stranger who waits to be let in."""
+    """A stranger who waits for approval."""
 
     surface: str
     account: str
@@ -150,8 +150,8 @@ class PeopleProjection(Projection):
 
     @on(IdentityUnlinked)
     def unlinked(self, rows: Rows, event: Event[IdentityUnlinked]) -> None:
-        told = (event.payload.surface, event.payload.account)
-        rows.run("DELETE FROM identity WHERE surface = ? AND account = ?", told)
+        params = (event.payload.surface, event.payload.account)
+        rows.run("DELETE FROM identity WHERE surface = ? AND account = ?", params)
 
     @on(CodeIssued)
     def issued(self, rows: Rows, event: Event[CodeIssued]) -> None:
@@ -165,13 +165,13 @@ class PeopleProjection(Projection):
     @on(PairingAsked)
     def asked(self, rows: Rows, event: Event[PairingAsked]) -> None:
         it = event.payload
-        told = (it.surface, it.account, it.name, it.code, to_micros(it.expires))
-        rows.run("INSERT OR REPLACE INTO pairing VALUES (?, ?, ?, ?, ?)", told)
+        params = (it.surface, it.account, it.name, it.code, to_micros(it.expires))
+        rows.run("INSERT OR REPLACE INTO pairing VALUES (?, ?, ?, ?, ?)", params)
 
     @on(PairingSettled)
     def settled(self, rows: Rows, event: Event[PairingSettled]) -> None:
-        told = (event.payload.surface, event.payload.account)
-        rows.run("DELETE FROM pairing WHERE surface = ? AND account = ?", told)
+        params = (event.payload.surface, event.payload.account)
+        rows.run("DELETE FROM pairing WHERE surface = ? AND account = ?", params)
 
     @on(CharacterAllowed)
     def allowed(self, rows: Rows, event: Event[CharacterAllowed]) -> None:
@@ -183,7 +183,7 @@ class PeopleProjection(Projection):
 
 
 class PeopleQueries:
-    """Looking people up, also while another process owns the store."""
+    """Reads people, also while another process owns the store."""
 
     def __init__(self, store: Store | LogReader) -> None:
         self._log = store
@@ -194,7 +194,7 @@ class PeopleQueries:
 
     def person(self, person: str) -> Person:
         if person == OWNER:
-            rows = self._log.query("SELECT name FROM you")
+            rows = self._log.query("SELECT name FROM owner")
             return Person(OWNER, rows[0][0] if rows else "You")
         rows = self._log.query("SELECT name FROM person WHERE id = ?", (person,))
         if not rows:
@@ -202,7 +202,7 @@ class PeopleQueries:
         return Person(person, rows[0][0])
 
     def find(self, name: str) -> Person:
-        """By id or name; `owner` is you."""
+        """By id or name; `owner` is the owner."""
         if name.lower() in (OWNER, "owner"):
             return self.person(OWNER)
         rows = self._log.query("SELECT id FROM person WHERE id = ?1 OR lower(name) = lower(?1) ORDER BY id", (name,))
@@ -215,16 +215,16 @@ class PeopleQueries:
         ]
 
     def ids(self) -> frozenset[str]:
-        """Of everybody: who counts as a person where it matters who was there."""
+        """The ids of all people."""
         return frozenset([OWNER, *(person for (person,) in self._log.query("SELECT id FROM person"))])
 
     def with_account_on(self, surface: str) -> frozenset[str]:
-        """Who has an account there."""
+        """The people with an account on a surface."""
         rows = self._log.query("SELECT DISTINCT person FROM identity WHERE surface = ?", (surface,))
         return frozenset(person for (person,) in rows)
 
     def identities(self, person: str) -> list[tuple[str, str, str]]:
-        """Surface, account and name of each."""
+        """Surface, account and name of each account of a person."""
         sql = "SELECT surface, account, name FROM identity WHERE person = ? ORDER BY surface, account"
         return list(self._log.query(sql, (person,)))
 
@@ -241,12 +241,13 @@ class PeopleQueries:
             (to_micros(now),),
         )
         return [
-            PairingRequest(surface, it, name, code, from_micros(expires)) for surface, it, name, code, expires in rows
+            PairingRequest(surface, account, name, code, from_micros(expires))
+            for surface, account, name, code, expires in rows
         ]
 
 
 class People(PeopleQueries):
-    """Letting people in."""
+    """Adds people, and links and pairs their accounts."""
 
     def __init__(self, store: Store, clock: Clock) -> None:
         super().__init__(store)
@@ -254,17 +255,17 @@ class People(PeopleQueries):
         self._clock = clock
 
     def open_pairing_requests(self) -> list[PairingRequest]:
-        """Who waits to be let in, at this moment."""
+        """The pairing requests that have not expired."""
         return self.pairing_requests(self._clock.now())
 
     async def invite(self, name: str, minutes: float) -> tuple[Person, str]:
-        """A new person, and the code with which they show up."""
+        """Add a person; the code links their first account."""
         person = Person(new_id(), name)
         await self._store.append([NewEvent(_STREAM, PersonAdded(person=person.id, name=name), OWNER)])
         return person, await self.issue_code(person.id, minutes)
 
     async def issue_code(self, person: str, minutes: float) -> str:
-        """A code that links one account to a person, once and for so long."""
+        """A code that links one account to a person, once and within this time."""
         code = _new_code()
         issued = CodeIssued(digest=_digest(code), person=self.person(person).id, expires=self._expiry(minutes))
         await self._store.append([NewEvent(_STREAM, issued, person)])
@@ -276,10 +277,10 @@ class People(PeopleQueries):
             "SELECT person FROM link_code WHERE digest = ? AND expires > ?", (digest, to_micros(self._clock.now()))
         )
         if not rows:
-            raise BadCode("This code does not work (any more).", "Codes work once and expire: ask for a new one.")
+            raise BadCode("This code is not valid, or no longer.", "Codes work once and expire: ask for a new one.")
         person = self.person(rows[0][0])
         linked = IdentityLinked(person=person.id, surface=surface, account=account, name=name)
-        # The key makes it once, even for two who write it in the same moment.
+        # The key makes sure that concurrent calls use the code once.
         used = NewEvent(_STREAM, CodeUsed(digest=digest), person.id, key=f"code:{digest}")
         events = await self._store.append([used, NewEvent(_STREAM, linked, person.id)])
         if events[-1].payload != linked:
@@ -288,51 +289,55 @@ class People(PeopleQueries):
         return person
 
     async def request_pairing(self, surface: str, account: str, name: str, minutes: float) -> PairingRequest | None:
-        """A code for a stranger to tell the owner; None if they have one that is still good."""
+        """A code for a stranger to show to the owner; None if they have a valid one."""
         if any((one.surface, one.account) == (surface, account) for one in self.pairing_requests(self._clock.now())):
             return None
-        asking = PairingRequest(surface, account, name, _new_code(), self._expiry(minutes))
-        asked = PairingAsked(surface=surface, account=account, name=name, code=asking.code, expires=asking.expires)
+        request = PairingRequest(surface, account, name, _new_code(), self._expiry(minutes))
+        asked = PairingAsked(surface=surface, account=account, name=name, code=request.code, expires=request.expires)
         await self._store.append([NewEvent(_STREAM, asked)])
-        return asking
+        return request
 
     async def approve(self, code: str, person_name: str | None = None) -> tuple[Person, PairingRequest]:
-        """Let the stranger with this code in: as somebody new, or as a person there is."""
+        """Approve a pairing request: as a new person, or as an existing one."""
         wanted = _normalized(code)
-        asking = next(
+        request = next(
             (one for one in self.pairing_requests(self._clock.now()) if _normalized(one.code) == wanted), None
         )
-        if asking is None:
-            raise BadCode("Nobody waits with this code.", "It may have expired: `coterie people list` shows who waits.")
-        drafts: list[Payload] = []
+        if request is None:
+            raise BadCode(
+                "There is no request with this code.", "It may have expired: `coterie people list` shows requests."
+            )
+        payloads: list[Payload] = []
         if person_name is None:
-            person = Person(new_id(), asking.name or asking.account)
-            drafts.append(PersonAdded(person=person.id, name=person.name))
+            person = Person(new_id(), request.name or request.account)
+            payloads.append(PersonAdded(person=person.id, name=person.name))
         else:
             person = self.find(person_name)
-        surface, account = asking.surface, asking.account
-        drafts.append(IdentityLinked(person=person.id, surface=surface, account=account, name=asking.name))
-        drafts.append(PairingSettled(surface=surface, account=account))
-        await self._store.append([NewEvent(_STREAM, payload, OWNER) for payload in drafts])
-        return person, asking
+        surface, account = request.surface, request.account
+        payloads.append(IdentityLinked(person=person.id, surface=surface, account=account, name=request.name))
+        payloads.append(PairingSettled(surface=surface, account=account))
+        await self._store.append([NewEvent(_STREAM, payload, OWNER) for payload in payloads])
+        return person, request
 
     async def link_owner(self, surface: str, account: str) -> None:
-        """An account that is the owner's by configuration, such as the key of the API."""
+        """Link an account that is the owner's by configuration, such as the webhook's caller."""
         if self.by_account(surface, account) is None:
             linked = IdentityLinked(person=OWNER, surface=surface, account=account)
             await self._store.append([NewEvent(_STREAM, linked, OWNER)])
 
     async def restore(self, person: str, name: str, surface: str, account: str) -> Person:
-        """Somebody whom a platform still remembers, and our own records do not."""
-        drafts: list[Payload] = [IdentityLinked(person=person, surface=surface, account=account)]
+        """Restore a person from a platform's records."""
+        payloads: list[Payload] = [IdentityLinked(person=person, surface=surface, account=account)]
         if person != OWNER and not self._store.query("SELECT 1 FROM person WHERE id = ?", (person,)):
-            drafts.insert(0, PersonAdded(person=person, name=name))
-        await self._store.append([NewEvent(_STREAM, payload) for payload in drafts])
+            payloads.insert(0, PersonAdded(person=person, name=name))
+        await self._store.append([NewEvent(_STREAM, payload) for payload in payloads])
         return self.person(person)
 
     async def unlink(self, surface: str, account: str) -> None:
         if self.by_account(surface, account) is None:
-            raise NoSuchPerson(f"Nobody is {account} on {surface}.", "List accounts with `coterie people list`.")
+            raise NoSuchPerson(
+                f"{account} on {surface} belongs to no person.", "List accounts with `coterie people list`."
+            )
         await self._store.append([NewEvent(_STREAM, IdentityUnlinked(surface=surface, account=account), OWNER)])
 
     async def allow(self, person: str, character: str, allowed: bool = True) -> None:
@@ -360,19 +365,13 @@ def _digest(code: str) -> str:
     return hashlib.sha256(f"coterie link {_normalized(code)}".encode()).hexdigest()
 
 
-# When somebody was here: what happened between two visits happened while they were away.
-#
-# A page that is looked at says so now and then. Looks with less than half an hour between them are one visit, so that
-# neither a reload nor a walk through the house makes news old.
-
-
 STREAM = "visits"
 GAP = timedelta(minutes=30)
 _EVERY = timedelta(minutes=5)
 
 
 class PersonVisited(Payload, kind="person_visited"):
-    """A person looks at a page; told once in a while, not for every look."""
+    """A person looked at a page; recorded at most every five minutes."""
 
     person: str
     """The person's id; `you` is the owner."""
@@ -380,14 +379,14 @@ class PersonVisited(Payload, kind="person_visited"):
 
 @dataclass(frozen=True, slots=True)
 class VisitEnd:
-    """Where a visit ended: what comes after it in the log is news."""
+    """Where a visit ended: later events are new to the person."""
 
     at: datetime
     event: int
 
 
 class VisitsProjection(Projection):
-    """People's, not a room's. `left_` is where the visit before the present one ended."""
+    """The last visit of each person; `left_…` is the end of the one before."""
 
     name = "visits"
     schema = """
@@ -406,12 +405,14 @@ class VisitsProjection(Projection):
 
 
 class Visits:
+    """When people were here. Page views less than half an hour apart are one visit."""
+
     def __init__(self, store: Store, clock: Clock) -> None:
         self._store = store
         self._clock = clock
 
     def previous_visit_end(self, person: str) -> VisitEnd | None:
-        """The end of the visit before this one; None while somebody is here for the first time."""
+        """The end of the previous visit; None during the first one."""
         rows = self._store.query("SELECT at, event, left_at, left_event FROM visit WHERE person = ?", (person,))
         if not rows:
             return None
@@ -421,7 +422,7 @@ class Visits:
         return VisitEnd(from_micros(left_at), left_event) if left_at is not None else None
 
     async def record(self, person: str) -> None:
-        """They are here. The key makes it once, however many pages say so in the same minutes."""
-        moment = to_micros(self._clock.now()) // (_EVERY // timedelta(microseconds=1))
+        """Record a page view, once per interval by its key."""
+        interval = to_micros(self._clock.now()) // (_EVERY // timedelta(microseconds=1))
         visited = PersonVisited(person=person)
-        await self._store.append([NewEvent(STREAM, visited, person, key=f"visit:{person}:{moment}")])
+        await self._store.append([NewEvent(STREAM, visited, person, key=f"visit:{person}:{interval}")])

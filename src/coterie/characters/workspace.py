@@ -1,6 +1,6 @@
-"""A character's folder: who it is in words that its owner may edit, and the card file it came from. D11
+"""A character's folder: texts that its owner may edit, and the card file it was imported from.
 
-The log holds a card's text; pictures and other files of a card are too large for it and are kept here, unchanged.
+The log has the card's text; its pictures and other files are too large for the log and are kept here unchanged.
 """
 
 from __future__ import annotations
@@ -20,12 +20,7 @@ from coterie.characters.cards.import_export import import_card
 from coterie.characters.errors import CardError
 from coterie.characters.service import Character, OwnerProfile
 
-# Portraits: the picture that a character's card came with, for whoever shows the character.
-#
-# Only what begins like a picture is one, of the type it begins as: a card may carry anything.
-
-
-_KINDS = ("png", "charx")
+_PICTURE_FORMATS: tuple[CardFormat, ...] = ("png", "charx")
 
 
 @dataclass(frozen=True)
@@ -33,12 +28,12 @@ class Portrait:
     data: bytes
     media_type: str
     version: int
-    """Another picture has another."""
+    """Changes with the picture."""
 
 
 def read_portrait(workspace: Path) -> Portrait | None:
-    """The picture in the card that a character's workspace holds."""
-    for kind in _KINDS:
+    """The picture of the card in a character's folder."""
+    for kind in _PICTURE_FORMATS:
         file = workspace / f"card.{kind}"
         try:
             changed = file.stat().st_mtime_ns
@@ -85,13 +80,13 @@ _USER = """# Who {name} is with
 """
 
 
-_MOST = 32_000
-"""Characters of a file that are told: a prompt has to hold it."""
+_MAX_CHARS = 32_000
+"""Characters of a file that go into a prompt."""
 
 
 @dataclass(frozen=True)
 class WorkspaceTexts:
-    """What a person wrote for a character in files; empty where the form's words are enough."""
+    """The texts of a character's folder; empty if there is no file or it is an unchanged template."""
 
     soul: str = ""
     identity: str = ""
@@ -100,63 +95,66 @@ class WorkspaceTexts:
 
 class Workspaces:
     def __init__(
-        self, root: Path, shared: Path | None = None, folder_name: Callable[[str], str] = lambda bot_id: ""
+        self, root: Path, shared: Path | None = None, folder_name: Callable[[str], str] = lambda character_id: ""
     ) -> None:
-        """`shared` holds files for every character that has none of its own; `named` tells of folders that are called
-        otherwise than by a character's id."""
+        """`shared` is for characters without files of their own; `folder_name` gives other folder names than the id."""
         self._root = root
         self._shared = shared
-        self._named = folder_name
+        self._folder_name = folder_name
 
-    def folder(self, bot_id: str) -> Path:
-        return self._root / (self._named(bot_id) or bot_id)
+    def folder(self, character_id: str) -> Path:
+        return self._root / (self._folder_name(character_id) or character_id)
 
-    def prepare(self, bot: Character, you: OwnerProfile) -> Path:
-        """The folder with its templates. Files that are there already are left alone."""
-        folder = self.folder(bot.id)
-        user = " ".join(part for part in (you.name, f"({you.pronouns})" if you.pronouns else "", you.persona) if part)
-        persona = bot.identity.persona or f"Write here what there is to know about {bot.name}."
+    def prepare(self, character: Character, owner: OwnerProfile) -> Path:
+        """Create the folder with its templates. Existing files are kept."""
+        folder = self.folder(character.id)
+        user = " ".join(
+            part for part in (owner.name, f"({owner.pronouns})" if owner.pronouns else "", owner.persona) if part
+        )
+        persona = character.identity.persona or f"Write here what there is to know about {character.name}."
         templates = {
-            "SOUL.md": _SOUL.format_map({"name": bot.name}),
-            "IDENTITY.md": _IDENTITY.format_map({"name": bot.name, "persona": persona}),
-            "USER.md": _USER.format_map({"name": bot.name, "user": user}),
+            "SOUL.md": _SOUL.format_map({"name": character.name}),
+            "IDENTITY.md": _IDENTITY.format_map({"name": character.name, "persona": persona}),
+            "USER.md": _USER.format_map({"name": character.name, "user": user}),
         }
         for name, text in templates.items():
             if not (folder / name).exists():
                 self._write(folder / name, f"{_UNTOUCHED}\n{text}".encode())
         return folder
 
-    def texts(self, bot_id: str) -> WorkspaceTexts:
-        """D11: from the character's folder, else from the shared one; a template that nobody touched says nothing."""
-        soul, identity, user = map(functools.partial(self._read_text, bot_id), ("SOUL.md", "IDENTITY.md", "USER.md"))
+    def texts(self, character_id: str) -> WorkspaceTexts:
+        """The texts from the character's folder, else from the shared one; unchanged templates count as empty."""
+        soul, identity, user = map(
+            functools.partial(self._read_text, character_id), ("SOUL.md", "IDENTITY.md", "USER.md")
+        )
         return WorkspaceTexts(soul, identity, user)
 
-    def _read_text(self, bot_id: str, name: str) -> str:
-        for folder in (self.folder(bot_id), self._shared):
+    def _read_text(self, character_id: str, name: str) -> str:
+        for folder in (self.folder(character_id), self._shared):
             try:
                 text = (folder / name).read_text(encoding="utf-8", errors="replace") if folder else ""
             except OSError:
                 continue
             if text.strip() and not text.startswith(_UNTOUCHED):
-                return redact(text[:_MOST].strip())  # it goes into the log with the prompt
+                return redact(text[:_MAX_CHARS].strip())  # it is logged with the prompt
         return ""
 
-    def save_card(self, bot_id: str, data: bytes, kind: CardFormat) -> None:
-        """The file that a card came in; one that was kept before makes room."""
+    def save_card(self, character_id: str, data: bytes, kind: CardFormat) -> None:
+        """Store the file of a card in place of the previous one."""
         for other in get_args(CardFormat):
-            (self.folder(bot_id) / f"card.{other}").unlink(missing_ok=True)
-        self._write(self.folder(bot_id) / f"card.{kind}", data)
+            (self.folder(character_id) / f"card.{other}").unlink(missing_ok=True)
+        self._write(self.folder(character_id) / f"card.{kind}", data)
 
-    def card_with_files(self, bot: Character) -> Card:
-        """The character as a card, with the pictures and files it came with."""
-        card = bot.identity.to_card(bot.card)
-        for kind in ("png", "charx"):
-            file = self.folder(bot.id) / f"card.{kind}"
+    def card_with_files(self, character: Character) -> Card:
+        """The character as a card, with its pictures and files."""
+        card = character.identity.to_card(character.card)
+        for kind in _PICTURE_FORMATS:
+            file = self.folder(character.id) / f"card.{kind}"
             try:
-                kept = import_card(file.read_bytes(), file.name).card
+                stored = import_card(file.read_bytes(), file.name).card
             except (OSError, CardError):
-                continue  # never kept, or changed by hand: the card itself is in the log
-            return Card.read(card.document, kept.files, kept.picture)
+                continue  # missing or changed by hand; the card itself is in the log
+            return Card.read(card.document, stored.files, stored.picture)
         return card
 
     def _write(self, path: Path, data: bytes) -> None:

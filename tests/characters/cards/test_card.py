@@ -29,7 +29,7 @@ def test_s9_an_empty_spec_is_no_spec(empty: object) -> None:
 @pytest.mark.parametrize(
     ("document", "error", "reason"),
     [
-        ({"data": {"name": "Ada", "description": "x"}}, NotACard, "no `spec`"),
+        ({"data": {"name": "Ada", "description": "x"}}, NotACard, "neither `spec`"),
         ({"spec": "chara_card_v2", "data": {"description": "x"}}, BrokenCard, "`name` is missing"),
         ({"spec": "chara_card_v2", "data": {"name": "  "}}, BrokenCard, "`name` is empty"),
         ({"spec": "chara_card_v2", "name": "Ada"}, BrokenCard, "no `data`"),

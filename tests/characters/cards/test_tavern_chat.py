@@ -90,7 +90,7 @@ def test_s9_a_last_line_cut_by_a_crash_costs_only_itself() -> None:
     data = lines(HEADER, *MESSAGES)
     chat = TavernChat.read(data[:-20])
     assert len(chat.turns) == 3
-    assert "cut off" in chat.notes[0]
+    assert "truncated" in chat.notes[0]
 
 
 def test_s9_old_chats_have_no_header() -> None:

@@ -38,7 +38,7 @@ async def test_s2_characters_get_the_owners_profile(harness: StoryHarness, scrip
     room = await harness.start_chat(await harness.create_character())
     await harness.roster.save_owner(OwnerProfile(name="Ben", pronouns="he/him", persona="A diver."))
     await harness.say(room, "Hello.")
-    assert harness.store.query("SELECT count(*) FROM you") == [(1,)]
+    assert harness.store.query("SELECT count(*) FROM owner") == [(1,)]
     assert "Ben (he/him) is the person you are with.\nA diver." in script.prompt()
     assert "Ana" not in script.prompt()
 

@@ -1,4 +1,4 @@
-"""Character cards and lorebooks: pure code on bytes and documents, with no log and no model behind it."""
+"""Character cards and lorebooks: reading, writing, macros and the search for lore, without a store or a model."""
 
 from coterie.characters.cards.card import Card, CardData, CardFormat, ImportedCard, PromptParts
 from coterie.characters.cards.import_export import ExportedCard, check_size, export_card, format_of, import_card

@@ -1,5 +1,7 @@
-"""A character card. Its document is kept exactly as it was read, with every field anybody ever put there;
-everything typed is a reading of it that can be thrown away. So what came in goes out again unchanged.
+"""A character card of any version, and conversions between versions.
+
+The document is kept exactly as it was read, with unknown fields, so that it is exported unchanged; all typed fields are
+derived from it.
 """
 
 from __future__ import annotations
@@ -27,14 +29,13 @@ from coterie.characters.cards.parsing import (
 )
 from coterie.characters.errors import BrokenCard, CardError, NotACard
 
-# An asset of a card: a picture or sound, and where it is. Only what travels with the card is ever read.
-
-
-# The specification spells the first one wrong, and so does everybody.
+# The first spelling is the specification's, and common.
 _EMBEDDED = ("embeded://", "embedded://", "__asset:")
 
 
 class CardAsset(BaseModel):
+    """A picture or sound of a card, and its address. Only files inside the card are ever read."""
+
     model_config = ConfigDict(frozen=True)
 
     type: str
@@ -47,7 +48,7 @@ class CardAsset(BaseModel):
         return cls(**{field: text_or_empty(raw.get(field)) for field in ("type", "uri", "name", "ext")})
 
     def inline_bytes(self) -> bytes | None:
-        """What a `data:` address holds."""
+        """The content of a `data:` address."""
         if not self.uri.lower().startswith("data:") or "," not in self.uri:
             return None
         head, body = self.uri.split(",", 1)
@@ -60,7 +61,7 @@ class CardAsset(BaseModel):
 
 
 def embedded_path(uri: str) -> str | None:
-    """The path inside the card's file that an address means."""
+    """The path inside the card's file, if the address is one."""
     for scheme in _EMBEDDED:
         if uri.lower().startswith(scheme):
             return uri[len(scheme) :]
@@ -72,7 +73,7 @@ NEWEST_SPEC = 3.0
 
 
 class CardData(BaseModel):
-    """A card's fields, whichever version it is; what is missing is empty."""
+    """The fields of a card of any version; missing ones are empty."""
 
     model_config = ConfigDict(frozen=True)
 
@@ -95,12 +96,12 @@ class CardData(BaseModel):
 
 
 class PromptParts(BaseModel):
-    """All of a card that a model may see. Notes, tags, creator and version are for people."""
+    """The fields of a card that a model may see; notes, tags, creator and version are for people."""
 
     model_config = ConfigDict(frozen=True)
 
     char: str
-    """What `{{char}}` stands for."""
+    """The value of `{{char}}`."""
     system_prompt: str
     description: str
     personality: str
@@ -117,13 +118,13 @@ class Card(BaseModel):
     document: SkipValidation[Document]
     """The card's JSON as it was read."""
     files: dict[str, bytes] = {}
-    """What travels with it, by path: `assets/icon/main.png`."""
+    """Its embedded files, by path: `assets/icon/main.png`."""
     picture: bytes | None = None
-    """A PNG without the card's own chunks, or what stood before a CHARX (a JPEG)."""
+    """A PNG without the card's own chunks, or the JPEG before a CHARX."""
 
     @classmethod
     def read(cls, document: Document, files: Mapping[str, bytes] | None = None, picture: bytes | None = None) -> Self:
-        """A card of any version, or an error that says what is missing."""
+        """Read a card of any version; `CardError` if it is not one."""
         card = cls(document=document, files=dict(files or {}), picture=picture)
         _ = card.data
         return card
@@ -136,17 +137,17 @@ class Card(BaseModel):
             and self.picture == other.picture
         )
 
-    __hash__ = None  # type: ignore[assignment]  # as Python itself marks what cannot be hashed
+    __hash__ = None  # type: ignore[assignment]
 
     @cached_property
     def generation(self) -> int:
-        """1, 2 or 3; what comes after 3 is told by its own number."""
+        """The major version: 1, 2, 3 or later."""
         spec = self.document.get("spec")
         if spec in (None, ""):
             if "first_mes" in self.document:
                 return 1
             raise NotACard(
-                "This is not a character card: it has no `spec`, and no `first_mes` as the first cards had.",
+                "This is not a character card: it has neither `spec` nor `first_mes`.",
                 "Export it as a V2 or V3 character card.",
             )
         if spec == "lorebook_v3":
@@ -161,7 +162,7 @@ class Card(BaseModel):
 
     @cached_property
     def fields(self) -> Document:
-        """Where the character's fields are: the flat document of a V1 card, `data` of the others."""
+        """The character's fields: the document of a V1 card, `data` of later ones."""
         if self.generation == 1:
             return self.document
         data = self.document.get("data")
@@ -175,17 +176,16 @@ class Card(BaseModel):
             data = CardData.model_validate(self.fields)
         except ValidationError as error:
             field = ".".join(map(str, error.errors()[0]["loc"]))
-            what = "is missing" if error.errors()[0]["type"] == "missing" else "holds something other than text"
-            raise BrokenCard(f"The card's `{field}` {what}.", "Mend that field, or export the card again.") from None
+            what = "is missing" if error.errors()[0]["type"] == "missing" else "is not text"
+            raise BrokenCard(f"The card's `{field}` {what}.", "Correct that field, or export the card again.") from None
         if not data.name.strip():
             raise BrokenCard("The card's `name` is empty.", "Give the character a name.")
         return data
 
     @property
     def spec_version(self) -> float:
-        """The version as a number, so that a newer one can be told from an older one."""
-        told = as_number(self.document.get("spec_version"))
-        return float(told) if told is not None and abs(told) < 1e6 else float(self.generation)
+        number = as_number(self.document.get("spec_version"))
+        return float(number) if number is not None and abs(number) < 1e6 else float(self.generation)
 
     @property
     def is_newer(self) -> bool:
@@ -197,7 +197,7 @@ class Card(BaseModel):
 
     @property
     def char(self) -> str:
-        """What `{{char}}` stands for: the nickname, else the name."""
+        """The value of `{{char}}`: the nickname, else the name."""
         return self.data.nickname.strip() or self.data.name
 
     @property
@@ -217,7 +217,7 @@ class Card(BaseModel):
         return [CardAsset.read(item) for item in listed if isinstance(item, dict)]
 
     def asset_bytes(self, asset: CardAsset) -> bytes | None:
-        """What the asset is, when it travels with the card. Nothing is ever fetched."""
+        """The asset's content if it is inside the card; nothing is downloaded."""
         if asset.uri == "ccdefault:":
             return self.picture if asset.type == "icon" else None
         if (path := embedded_path(asset.uri)) is not None:
@@ -245,15 +245,12 @@ class Card(BaseModel):
         )
 
     def with_fields(self, **changes: Any) -> Card:
-        """A card with other fields; all else stays. A flat copy beside `data`, as some programs keep, follows."""
+        """The card with changed fields, also in the flat copy beside `data` that some programs write."""
         if self.generation == 1:
             return Card.read({**self.document, **changes}, self.files, self.picture)
         copies = {name: value for name, value in changes.items() if name in self.document}
         document = {**self.document, **copies, "data": {**self.fields, **changes}}
         return Card.read(document, self.files, self.picture)
-
-
-# What an import gives: the card, the format it came in, and what was odd about the file.
 
 
 CardFormat = Literal["json", "png", "charx"]
@@ -263,12 +260,11 @@ class ImportedCard(NamedTuple):
     card: Card
     format: CardFormat
     notes: list[str]
+    """Irregularities of the file."""
 
 
-# One version of a card as another, losing nothing: what a version has no word for stays as an unknown field.
-#
-# Containers carry the newest version for programs that want it. The card as it was is written beside it, and
-# is taken back on import when it still says the same; if somebody edited the newer one, that one counts.
+# Conversions lose nothing: a field that a version does not have stays as an unknown field. Containers carry the newest
+# version, with the original beside it, which is used on import if both say the same.
 
 
 BACKFILLED = (
@@ -306,7 +302,7 @@ def as_v3(card: Card) -> Document:
 
 
 def backfill(card: Card) -> Document:
-    """A V3 card for programs that know only V2: says so in its notes, and is without decorators."""
+    """A V3 card for programs that read only V2: with a note that says so, and without decorators."""
     document = as_v2(card)
     data = {**document["data"], "creator_notes": BACKFILLED + card.data.creator_notes}
     if isinstance(book := data.get("character_book"), dict) and isinstance(book.get("entries"), list):
@@ -315,7 +311,7 @@ def backfill(card: Card) -> Document:
 
 
 def older_if_unchanged(newest: Document, older: Document) -> Document:
-    """The older card, when the newest says exactly what it said; the newest otherwise."""
+    """The older document if the newest one is only its conversion, else the newest."""
     try:
         card = Card.read(older)
         unchanged = card.generation < 3 and same_document(as_v3(card), newest)

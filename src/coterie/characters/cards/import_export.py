@@ -1,4 +1,4 @@
-"""From bytes to a card. What a file is follows from what is in it; its name is only used to speak of it."""
+"""Import and export card files: JSON, PNG and CHARX. The format is detected from the content, not from the name."""
 
 from __future__ import annotations
 
@@ -34,20 +34,19 @@ from coterie.characters.cards.parsing import (
 )
 from coterie.characters.errors import BrokenCard, CardError, CardTooBig, NotACard, UnsafeCard
 
-# The chunks of a PNG, in which cards hide. Reading forgives a wrong checksum or a cut end and says so; writing
-# touches nothing but the card: every other chunk and every pixel keeps its bytes.
+# PNG: reading accepts wrong checksums and a truncated end, with a note; writing changes nothing but the card's chunks.
 
 
 PNG_SIGNATURE = b"\x89PNG\r\n\x1a\n"
 _TEXT_BYTES = MAX_JSON_BYTES * 2
-"""A compressed text may become this long: base64 takes four bytes for three."""
+"""The limit of a decompressed text, which may be base64."""
 
 
 class Chunk(NamedTuple):
     kind: bytes
     body: bytes
     raw: bytes
-    """With length and checksum, as it stands in the file."""
+    """With length and checksum, as in the file."""
 
 
 class PngText(NamedTuple):
@@ -58,19 +57,19 @@ class PngText(NamedTuple):
 class Png(NamedTuple):
     chunks: list[Chunk]
     rest: bytes
-    """What follows the last chunk."""
+    """The bytes after the last chunk."""
     notes: list[str]
     complete: bool
 
     def without(self, unwanted: Iterable[Chunk]) -> Png:
-        gone = {id(chunk) for chunk in unwanted}
-        return self._replace(chunks=[chunk for chunk in self.chunks if id(chunk) not in gone])
+        removed = {id(chunk) for chunk in unwanted}
+        return self._replace(chunks=[chunk for chunk in self.chunks if id(chunk) not in removed])
 
     def with_texts(self, texts: Iterable[PngText]) -> Png:
-        """The picture with more texts, right before its end."""
-        fresh = [_text_chunk(text) for text in texts]
+        """The picture with more text chunks, right before its end."""
+        new = [_text_chunk(text) for text in texts]
         end = next((at for at, chunk in enumerate(self.chunks) if chunk.kind == b"IEND"), len(self.chunks))
-        return self._replace(chunks=[*self.chunks[:end], *fresh, *self.chunks[end:]])
+        return self._replace(chunks=[*self.chunks[:end], *new, *self.chunks[end:]])
 
     def to_bytes(self) -> bytes:
         return PNG_SIGNATURE + b"".join(chunk.raw for chunk in self.chunks) + self.rest
@@ -93,8 +92,8 @@ def read_png(data: bytes) -> Png:
         end = at + 12 + length
         if end > len(data):
             break
-        body, told = data[at + 8 : end - 4], int.from_bytes(data[end - 4 : end], "big")
-        if zlib.crc32(body, zlib.crc32(kind)) != told:
+        body, checksum = data[at + 8 : end - 4], int.from_bytes(data[end - 4 : end], "big")
+        if zlib.crc32(body, zlib.crc32(kind)) != checksum:
             notes.append(f"the checksum of a {kind.decode('latin-1')!r} chunk at byte {at} is wrong")
         chunks.append(Chunk(kind, body, data[at:end]))
         at = end
@@ -107,7 +106,7 @@ def read_png(data: bytes) -> Png:
 
 
 def read_text(chunk: Chunk) -> PngText | None:
-    """The text in a chunk, or None when it holds none that can be read."""
+    """The text of a chunk; None if it has none that can be read."""
     keyword, found, body = chunk.body.partition(b"\0")
     if not found:
         return None
@@ -130,7 +129,7 @@ def read_text(chunk: Chunk) -> PngText | None:
 
 
 def _keyword(raw: bytes) -> str:
-    """PNG wants Latin-1; paths of assets are written in UTF-8 by everybody."""
+    """PNG specifies Latin-1, but programs write asset paths in UTF-8."""
     try:
         return raw.decode()
     except UnicodeDecodeError:
@@ -141,7 +140,7 @@ def _inflate(packed: bytes) -> bytes:
     stream = zlib.decompressobj()
     value = stream.decompress(packed, _TEXT_BYTES)
     if stream.unconsumed_tail:
-        raise ValueError("a text that unpacks to more than a card may be")
+        raise ValueError("a text that is too large when decompressed")
     return value
 
 
@@ -154,8 +153,7 @@ def make_chunk(kind: bytes, body: bytes) -> Chunk:
     return Chunk(kind, body, struct.pack(">I", len(body)) + kind + body + struct.pack(">I", checksum))
 
 
-# A card in a picture: `ccv3` for programs that know V3, `chara` for the others, assets beside them. Both texts
-# are base64 of UTF-8 JSON; `ccv3` counts when both are there.
+# A card in a PNG is base64 of UTF-8 JSON: `ccv3`, which takes precedence, `chara` for programs without V3, and assets.
 
 
 _CARD_KEYWORDS = ("ccv3", "chara")
@@ -191,7 +189,7 @@ def write_png_card(card: Card) -> bytes:
 
 
 def picture_for(card: Card) -> bytes:
-    """What to hide the card in: its picture, else its icon, else a plain one."""
+    """The picture to put the card into: its own, else its icon, else a blank one."""
     for candidate in (card.picture, card.main_icon):
         if candidate is not None and (bare := strip_cards(candidate)) is not None:
             return bare
@@ -199,18 +197,18 @@ def picture_for(card: Card) -> bytes:
 
 
 def strip_cards(data: bytes) -> bytes | None:
-    """The PNG without any card in it; None when it is no PNG, or not a whole one."""
+    """The PNG without a card; None if it is not a complete PNG."""
     try:
         png = read_png(data)
     except CardError:
         return None
-    ours = [chunk for chunk in png.chunks if (text := read_text(chunk)) and _is_ours(text)]
-    return png.without(ours).to_bytes() if png.complete else None
+    card_chunks = [chunk for chunk in png.chunks if (text := read_text(chunk)) and _is_card_text(text)]
+    return png.without(card_chunks).to_bytes() if png.complete else None
 
 
 @cache
 def blank_picture() -> bytes:
-    """A plain upright picture, for cards that have none."""
+    """A plain portrait picture, for cards without one."""
     width, height = 400, 600
     header = struct.pack(">IIBBBBB", width, height, 8, 0, 0, 0, 0)
     rows = b"".join(b"\0" + bytes([200 - row * 120 // height]) * width for row in range(height))
@@ -219,25 +217,25 @@ def blank_picture() -> bytes:
 
 
 def _choose(texts: list[PngText], notes: list[str]) -> Document:
-    """The first sound card, V3 before the others; a V3 that only repeats an older one gives way to it."""
-    sound: dict[str, Document] = {}
+    """The first valid card, V3 before others; the older one if the V3 card is only its conversion."""
+    valid: dict[str, Document] = {}
     failure: CardError | None = None
     for keyword in _CARD_KEYWORDS:
         for text in texts:
-            if text.keyword.lower() != keyword or keyword in sound:
+            if text.keyword.lower() != keyword or keyword in valid:
                 continue
             try:
                 document = _decode(text.value)
                 _ = Card.read(document)
-                sound[keyword] = document
+                valid[keyword] = document
             except CardError as error:
                 failure = failure or error
-                notes.append(f"the {keyword!r} text was passed over: {error.what}")
-    if not sound:
+                notes.append(f"the {keyword!r} text was skipped: {error.what}")
+    if not valid:
         raise failure or NotACard("There is no character card in this picture.", "Download the original file.")
-    if len(sound) == 2:
-        return older_if_unchanged(sound["ccv3"], sound["chara"])
-    return next(iter(sound.values()))
+    if len(valid) == 2:
+        return older_if_unchanged(valid["ccv3"], valid["chara"])
+    return next(iter(valid.values()))
 
 
 def _read_assets(texts: list[tuple[Chunk, PngText]], notes: list[str]) -> tuple[dict[str, bytes], list[Chunk]]:
@@ -249,7 +247,7 @@ def _read_assets(texts: list[tuple[Chunk, PngText]], notes: list[str]) -> tuple[
         path = text.keyword[len(_ASSET) :].removeprefix(":")
         try:
             if not is_safe_path(path) or path in RESERVED_PATHS:
-                raise BrokenCard("its path leads elsewhere", "Give it another name.")
+                raise BrokenCard("its path is not allowed", "Rename it.")
             files[path] = _unbase64(text.value)
             chunks.append(chunk)
         except BrokenCard as error:
@@ -257,7 +255,7 @@ def _read_assets(texts: list[tuple[Chunk, PngText]], notes: list[str]) -> tuple[
     return files, chunks
 
 
-def _is_ours(text: PngText) -> bool:
+def _is_card_text(text: PngText) -> bool:
     keyword = text.keyword.lower()
     return keyword in _CARD_KEYWORDS or keyword.startswith(_ASSET)
 
@@ -279,15 +277,13 @@ def _unbase64(value: bytes) -> bytes:
         raise BrokenCard("The text in the picture is not base64.", "Download the original file again.") from None
 
 
-# CHARX: a zip with `card.json` and the assets it names, often glued behind a JPEG so that it shows as a picture.
-#
-# Zips come from strangers and may lie. Nothing is unpacked to disk, only two plain methods are accepted, and every
-# size is checked as claimed and again as read.
+# CHARX: a zip with `card.json` and its assets, sometimes appended to a JPEG. Zips are untrusted: nothing is unpacked to
+# disk, only two compression methods are accepted, and every size is checked as declared and again as read.
 
 
 _DIRECTORY_ENTRY = b"PK\x01\x02"
-_EARLIEST = (1980, 1, 1, 0, 0, 0)
-# zipfile trusts much of what a damaged archive says; each of these has come out of one.
+_EARLIEST_DATE = (1980, 1, 1, 0, 0, 0)
+# zipfile trusts the headers of a damaged archive; each of these was raised by one.
 _DAMAGED = (
     zipfile.BadZipFile,
     zlib.error,
@@ -316,18 +312,20 @@ def read_charx(data: bytes) -> ImportedCard:
     files = archive.files
     text = files.pop(CARD_FILE, None)
     if text is None:
-        raise NotACard("There is no `card.json` in this file: it is a zip, but no CHARX.", "Export it again as CHARX.")
+        raise NotACard(
+            "There is no `card.json` in this file: it is a zip, but not a CHARX.", "Export it again as CHARX."
+        )
     document = read_object(text, "The card in the CHARX")
     picture = archive.before or None
     notes: list[str] = []
     if COTERIE_FILE in files:
-        document, kept_picture = _read_original(document, files, notes)
-        picture = kept_picture or picture
+        document, portrait = _read_original(document, files, notes)
+        picture = portrait or picture
     return ImportedCard(Card.read(document, files, picture), "charx", notes)
 
 
 def write_charx(card: Card) -> bytes:
-    """The card with its files. A JPEG stands before the zip again; a PNG becomes one of the files."""
+    """The card with its files. A JPEG goes before the zip; a PNG becomes one of the files."""
     ours: Document = {}
     if card.generation < 3:
         ours["original"] = card.document
@@ -344,14 +342,13 @@ def write_charx(card: Card) -> bytes:
         if portrait:
             _add(archive, PORTRAIT_FILE, portrait, zipfile.ZIP_STORED)
         for path, content in card.files.items():
-            # Pictures and sounds are packed already, and a packed blank one would look like a bomb.
+            # Pictures and sounds are compressed already, and a compressed blank one would look like a zip bomb.
             _add(archive, path, content, zipfile.ZIP_STORED)
     return buffer.getvalue()
 
 
 def _read_original(document: Document, files: dict[str, bytes], notes: list[str]) -> tuple[Document, bytes | None]:
-    """The card as it was before it was made a CHARX, and its picture; told in a file of our own beside the card,
-    for which the specification leaves room."""
+    """The card and picture from before the conversion to CHARX, from our own file in the archive."""
     text, portrait = files.pop(COTERIE_FILE), files.pop(PORTRAIT_FILE, None)
     try:
         original = read_object(text, "coterie.json").get("original")
@@ -364,42 +361,44 @@ def _read_original(document: Document, files: dict[str, bytes], notes: list[str]
 def _unpack(data: bytes) -> _Archive:
     if data.count(_DIRECTORY_ENTRY) > MAX_ZIP_ENTRIES:
         raise CardTooBig(
-            f"There are more than {MAX_ZIP_ENTRIES:,} files in this CHARX.", "Take out what is not needed."
+            f"There are more than {MAX_ZIP_ENTRIES:,} files in this CHARX.", "Remove files that are not needed."
         )
     try:
         with zipfile.ZipFile(io.BytesIO(data)) as archive:
-            wanted = [info for info in archive.infolist() if not info.is_dir()]
-            _check(wanted, len(data))
+            entries = [info for info in archive.infolist() if not info.is_dir()]
+            _check(entries, len(data))
             start = min((info.header_offset for info in archive.infolist()), default=0)
-            return _Archive(data[:start], {info.filename: _read(archive, info) for info in wanted})
+            return _Archive(data[:start], {info.filename: _read(archive, info) for info in entries})
     except _DAMAGED as error:
         raise BrokenCard(f"The CHARX is damaged: {error}.", "Download it again, or export it again.") from None
 
 
-def _check(wanted: list[zipfile.ZipInfo], size: int) -> None:
-    for info in wanted:
+def _check(entries: list[zipfile.ZipInfo], size: int) -> None:
+    for info in entries:
         if not is_safe_path(info.filename):
             raise UnsafeCard(
                 f"A file in this CHARX is named {info.filename[:80]!r}, which leads out of it.",
-                "Do not use this file; ask its author for a sound one.",
+                "Do not use this file; ask its author for an intact one.",
             )
         if info.flag_bits & 1:
             raise NotACard("This CHARX is locked with a password.", "Export it again without one.")
         if info.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED):
-            raise NotACard("This CHARX is packed in a way that is not allowed.", "Pack it again as a plain zip.")
-        most = MAX_JSON_BYTES if info.filename in (CARD_FILE, COTERIE_FILE) else MAX_ZIP_ENTRY_BYTES
-        if info.file_size > most:
+            raise NotACard(
+                "This CHARX uses a compression method that is not supported.", "Compress it again as a plain zip."
+            )
+        limit = MAX_JSON_BYTES if info.filename in (CARD_FILE, COTERIE_FILE) else MAX_ZIP_ENTRY_BYTES
+        if info.file_size > limit:
             raise CardTooBig(
                 f"{info.filename[:80]!r} in this CHARX unpacks to {info.file_size / 1e6:.0f} MB; "
-                f"{most / 1e6:.0f} MB is the most.",
-                "Take it out, or make it smaller.",
+                f"at most {limit / 1e6:.0f} MB are allowed.",
+                "Remove it, or make it smaller.",
             )
-    # The texts pack far better than pictures do, and have their own limit.
-    total = sum(info.file_size for info in wanted if info.filename not in (CARD_FILE, COTERIE_FILE))
+    # Texts compress far better than pictures, and have their own limit.
+    total = sum(info.file_size for info in entries if info.filename not in (CARD_FILE, COTERIE_FILE))
     if total > min(MAX_ZIP_TOTAL_BYTES, size * MAX_ZIP_RATIO + ZIP_RATIO_ALLOWANCE):
         raise UnsafeCard(
             f"This CHARX of {size / 1e6:.1f} MB would unpack to {total / 1e6:.0f} MB.",
-            "That is what a zip bomb does; do not use this file.",
+            "It may be a zip bomb; do not use this file.",
         )
 
 
@@ -412,7 +411,7 @@ def _read(archive: zipfile.ZipFile, info: zipfile.ZipInfo) -> bytes:
 
 
 def _add(archive: zipfile.ZipFile, path: str, content: bytes, method: int) -> None:
-    info = zipfile.ZipInfo(path, _EARLIEST)
+    info = zipfile.ZipInfo(path, _EARLIEST_DATE)
     info.compress_type = method
     archive.writestr(info, content)
 
@@ -421,12 +420,12 @@ _JPEG = b"\xff\xd8\xff"
 
 
 def import_card(data: bytes, file_name: str) -> ImportedCard:
-    """The card in a file, whichever format it has, or a CardError that says what is wrong with it."""
+    """The card in a file of any format; `CardError` if there is none."""
     check_size(len(data))
     card, kind, notes = _read_card(data, file_name)
     if card.is_newer:
-        notes.append(f"made for a newer version of cards ({card.spec_version:g}); what is new in it is kept, not used")
-    # A PNG shows the card's icon when the card has no picture; that copy is not a picture of its own.
+        notes.append(f"made for a newer card version ({card.spec_version:g}); its new fields are kept but not used")
+    # An exported PNG without a picture shows the card's icon, which is not a picture of its own.
     bare = Card.read(card.document, card.files)
     if card.picture is not None and bare.main_icon and strip_cards(bare.main_icon) == card.picture:
         card = bare
@@ -434,11 +433,11 @@ def import_card(data: bytes, file_name: str) -> ImportedCard:
 
 
 def check_size(size: int) -> None:
-    """Ask this before reading a file into memory."""
+    """Raise `CardTooBig` for a file that is too large; call it before reading the file into memory."""
     if size >= MAX_FILE_BYTES:
         raise CardTooBig(
             f"The file has {size / 1e6:.0f} MB; a card must be smaller than {MAX_FILE_BYTES / 1e6:.0f} MB.",
-            "Take out assets, or make them smaller.",
+            "Remove assets, or make them smaller.",
         )
 
 
@@ -447,7 +446,7 @@ def _read_card(data: bytes, file_name: str) -> ImportedCard:
         try:
             return read_png_card(data)
         except NotACard:
-            # Some glue a CHARX behind a PNG; the bytes of a zip may also be there by chance.
+            # A CHARX may be appended to a PNG; bytes that look like a zip may also be there by chance.
             with suppress(BrokenCard):
                 if looks_like_zip(data):
                     return read_charx(data)
@@ -460,14 +459,10 @@ def _read_card(data: bytes, file_name: str) -> ImportedCard:
         raise NotACard(f"{file_name or 'The file'} is empty.", "Download it again.")
     if data.lstrip(b"\xef\xbb\xbf\xff\xfe \t\r\n\0")[:1] != b"{":
         raise NotACard(
-            f"{file_name or 'The file'} is no card in a format we know.",
+            f"{file_name or 'The file'} is not a card in a known format.",
             "Cards are JSON, PNG or CHARX files.",
         )
     return ImportedCard(Card.read(read_object(data, "The card")), "json", [])
-
-
-# From a card to bytes, in any format. Importing them again gives the same card; what a format has no place
-# for is said, so that nobody loses a picture without knowing.
 
 
 CardVersion = Literal["v2", "v3"]
@@ -476,24 +471,25 @@ CardVersion = Literal["v2", "v3"]
 class ExportedCard(NamedTuple):
     data: bytes
     left_behind: list[str]
-    """What the format has no place for."""
+    """What the format cannot contain."""
 
 
 def export_card(card: Card, kind: CardFormat, version: CardVersion | None = None) -> ExportedCard:
-    """The card in a format. JSON keeps the card's own version unless told otherwise.
+    """Export a card; importing it again gives the same card. JSON keeps the card's own version unless one is given.
 
-    What would be too big to be imported again is refused: base64 in a PNG takes a third more than a CHARX."""
+    What would be too big to be imported again is refused: base64 in a PNG takes a third more than a CHARX.
+    """
     data, left_behind = _write(card, kind, version)
     check_size(len(data))
     return ExportedCard(data, left_behind)
 
 
 def format_of(file_name: str) -> CardFormat:
-    """The format a file name asks for."""
+    """The format for the suffix of a file name."""
     endings: dict[str, CardFormat] = {kind: kind for kind in get_args(CardFormat)}
     if kind := endings.get(file_name.rsplit(".", 1)[-1].lower()):
         return kind
-    raise NotACard(f"{file_name} does not say which format it should have.", "End it in .json, .png or .charx.")
+    raise NotACard(f"{file_name} has no suffix of a known format.", "End it in .json, .png or .charx.")
 
 
 def _write(card: Card, kind: CardFormat, version: CardVersion | None) -> tuple[bytes, list[str]]:
@@ -503,7 +499,9 @@ def _write(card: Card, kind: CardFormat, version: CardVersion | None) -> tuple[b
             return write_object(document, pretty=True) + b"\n", _only_in_containers(card)
         case "png":
             lost = (
-                ["the picture, which is no PNG"] if card.picture and not card.picture.startswith(PNG_SIGNATURE) else []
+                ["the picture, which is not a PNG"]
+                if card.picture and not card.picture.startswith(PNG_SIGNATURE)
+                else []
             )
             return write_png_card(card), lost
         case "charx":

@@ -1,6 +1,6 @@
-"""Which lore comes up now: an entry counts when its keys occur in the last messages and its conditions hold.
-What counts is then held to the book's token budget, and everything told or left out says why, because a prompt
-must be explainable.
+"""Find the lore for a prompt: entries whose keys occur in the last messages, within the lorebook's token budget.
+
+Every match has a reason, so that a prompt can be explained. Also the macros of cards and lorebooks.
 """
 
 from __future__ import annotations
@@ -19,23 +19,21 @@ import regex
 
 from coterie.characters.cards.lorebook import Lorebook, LorebookEntry, Role, Section
 
-# Macros: `{{char}}`, `{{random:a,b}}` and the others that stand for something else in a card's texts.
-#
-# A text is read once, from the inside out, and what a macro became is never read again: a person called
-# `{{original}}` is just somebody with an odd name, and no text can grow without end.
+# Macros are expanded once, from the inside out, and their results are never read as macros again: a person called
+# `{{original}}` is only an unusual name, and no text grows without bound.
 
 
 Purpose = Literal["prompt", "scan", "display"]
-"""What the text is for: a model, the search for lorebook keys, or a person's eyes."""
+"""The use of a text: for a model, for matching lorebook keys, or for display."""
 
-_MARK = re.compile(r"\{\{|\}\}|<(?:bot|char|user)>", re.IGNORECASE)
+_TOKEN = re.compile(r"\{\{|\}\}|<(?:bot|char|user)>", re.IGNORECASE)
 _CALL = re.compile(r"\s*(?P<name>//|[a-z_]+)(?P<rest>.*)", re.IGNORECASE | re.DOTALL)
 _DICE = re.compile(r"(?:(?P<count>\d{0,3})d)?(?P<sides>\d{1,9})(?P<plus>[+-]\d{1,9})?", re.IGNORECASE)
-_DEEPEST = 50
+_MAX_DEPTH = 50
 
 
 class _ExpandedText(str):
-    """Text that a macro became: it is never taken for syntax."""
+    """The result of a macro, which is never read as a macro."""
 
 
 @dataclass
@@ -45,24 +43,24 @@ class Macros:
     user: str
     rng: random.Random
     seed: str = ""
-    """Of the chat: `{{pick}}` chooses the same each time."""
+    """The chat's seed, with which `{{pick}}` chooses the same each time."""
     original: str = ""
-    """What a card's prompt stands in for, for `{{original}}`; used once in a text."""
+    """The default prompt that a card's prompt replaces, for `{{original}}`; used once in a text."""
     _picks: int = field(default=0, init=False, repr=False)
     _original_used: bool = field(default=False, init=False, repr=False)
 
     def expand(self, text: str, purpose: Purpose = "prompt") -> str:
         self._picks, self._original_used = 0, False
-        # Each level holds the parts of a macro that is still open; the last part is being written.
+        # Each level has the parts of an open macro.
         levels: list[list[str]] = [[]]
         at = 0
-        for mark in _MARK.finditer(text):
+        for mark in _TOKEN.finditer(text):
             if mark.start() < at:
                 continue
             levels[-1].append(text[at : mark.start()])
             at = mark.end()
             match mark[0].lower():
-                case "{{" if len(levels) <= _DEEPEST:
+                case "{{" if len(levels) <= _MAX_DEPTH:
                     levels.append([])
                 case "}}" if len(levels) > 1:
                     inside = levels.pop()
@@ -77,7 +75,7 @@ class Macros:
         return "{{".join("".join(parts) for parts in levels)
 
     def _value(self, parts: list[str], purpose: Purpose) -> str:
-        """What the macro with these parts becomes; one we do not know stays as it is."""
+        """The result of a macro; an unknown one stays as it is."""
         untouched = _ExpandedText("{{" + "".join(parts) + "}}")
         call = _CALL.fullmatch(parts[0]) if parts and not isinstance(parts[0], _ExpandedText) else None
         if call is None:
@@ -116,8 +114,8 @@ class Macros:
 
     def _pick(self, options: Sequence[str]) -> str:
         self._picks += 1
-        told = "\0".join([self.seed, str(self._picks), *options])
-        digest = hashlib.sha256(told.encode(errors="replace")).digest()
+        key = "\0".join([self.seed, str(self._picks), *options])
+        digest = hashlib.sha256(key.encode(errors="replace")).digest()
         return options[int.from_bytes(digest[:8], "big") % len(options)]
 
     def _roll(self, dice: str) -> str | None:
@@ -129,7 +127,7 @@ class Macros:
 
 
 def _options(parts: list[str]) -> list[str]:
-    """What there is to choose from: split on `::` where it is used, on commas otherwise; `\\,` is a comma."""
+    """The options, separated by `::` if it occurs, else by commas; `\\,` is a comma."""
     first, *others = parts
     parts = [first.lstrip().removeprefix(":").removeprefix(":"), *others]
     doubled = any("::" in part for part in parts if not isinstance(part, _ExpandedText))
@@ -145,15 +143,15 @@ def _options(parts: list[str]) -> list[str]:
     return [option.strip() for option in options]
 
 
-# Whether a lorebook's key occurs in a text. Patterns come from strangers, so each has a moment and all of them
-# together a longer one: a pattern made to run for years simply does not match, and is named.
+# Patterns are untrusted: each has a time limit, and so have all of a scan. One that exceeds it does not match, and is
+# reported.
 
 
 PATTERN_SECONDS = 0.05
 SCAN_SECONDS = 0.5
-_LONGEST_PATTERN = 2_000
-_MOST_REPEATS = 5_000
-"""The product of all counted repeats; a compiler may unroll them."""
+_MAX_PATTERN = 2_000
+_MAX_REPEATS = 5_000
+"""The limit of the product of all counted repeats, which the compiler may unroll."""
 
 _FLAGS = {"i": regex.IGNORECASE, "m": regex.MULTILINE, "s": regex.DOTALL, "g": 0, "u": 0, "y": 0}
 _SLASHED = regex.compile(r"/(?P<pattern>.+)/(?P<flags>[a-z]*)", regex.DOTALL)
@@ -161,7 +159,7 @@ _COUNTED = regex.compile(r"\{\s*(\d*)\s*,?\s*(\d*)\s*\}")
 
 
 class KeyMatcher:
-    """Matches keys during one scan, within one allowance of time."""
+    """Matches keys during one scan, within one time limit."""
 
     def __init__(self) -> None:
         self.refused: dict[str, str] = {}
@@ -188,7 +186,7 @@ class KeyMatcher:
             return False
         left = min(PATTERN_SECONDS, SCAN_SECONDS - self._spent)
         if left <= 0:
-            self.refused[pattern] = "the patterns of this book took too long together"
+            self.refused[pattern] = "the patterns of this lorebook took too long together"
             return False
         started = time.perf_counter()
         try:
@@ -196,7 +194,7 @@ class KeyMatcher:
         except TimeoutError:
             self.refused[pattern] = "it takes too long"
         except (regex.error, ValueError, RecursionError, OverflowError, KeyError, IndexError) as error:
-            self.refused[pattern] = f"it is not a pattern we can use ({error})"
+            self.refused[pattern] = f"it is not a supported pattern ({error})"
         finally:
             self._spent += time.perf_counter() - started
         return False
@@ -204,10 +202,10 @@ class KeyMatcher:
 
 @lru_cache(maxsize=1024)
 def _compiled(pattern: str, flags: str) -> regex.Pattern[str]:
-    if len(pattern) > _LONGEST_PATTERN:
+    if len(pattern) > _MAX_PATTERN:
         raise ValueError("longer than 2,000 characters")
     bounds = (max(int(low or 0), int(high or 0), 1) for low, high in _COUNTED.findall(pattern))
-    if math.prod(bounds) > _MOST_REPEATS:
+    if math.prod(bounds) > _MAX_REPEATS:
         raise ValueError("too many repeats")
     combined = 0
     for letter in flags:
@@ -223,24 +221,24 @@ def _has_word(key: str, text: str, *, case_sensitive: bool) -> bool:
 
 
 DEFAULT_SCAN_DEPTH = 4
-_MOST_ROUNDS = 12
-"""Lore calling for lore; a chain longer than this helps nobody."""
+_MAX_ROUNDS = 12
+"""The limit of recursive scanning."""
 
 LorePosition = Literal["before_char", "after_char", "at_depth"] | Section
 
 
 @dataclass(frozen=True)
 class LoreContext:
-    """What the chat looks like when lore is looked up."""
+    """The state of the chat for a scan."""
 
     messages: Sequence[str]
     """Oldest first."""
     replies: int = 0
-    """How many messages the character has said in the whole chat."""
+    """How many messages the character has sent in the whole chat."""
     greeting: int | None = None
     """0 for the first message, then the alternate greetings."""
     matched_before: Collection[int] = ()
-    """Indexes of the entries that counted at an earlier turn."""
+    """The indexes of entries that matched at an earlier turn."""
     user_icon: str | None = None
     context_full: bool = False
     macros: Macros | None = None
@@ -252,7 +250,7 @@ class LoreMatch:
     text: str
     position: LorePosition
     depth: int
-    """Messages from the newest, when the spot is `at_depth`."""
+    """Messages from the newest, if the position is `at_depth`."""
     role: Role
     tokens: int
     why: str
@@ -261,99 +259,99 @@ class LoreMatch:
 @dataclass(frozen=True)
 class LoreResult:
     included: list[LoreMatch]
-    """In the order in which they go into the prompt."""
+    """In the order of the prompt."""
     left_out: list[LoreMatch]
-    """Dropped for the token budget, the least important first."""
+    """Left out for the token budget, the least important first."""
     refused_keys: dict[str, str] = field(default_factory=dict)
 
 
-def find_lore(book: Lorebook, context: LoreContext, count_tokens: Callable[[str], int]) -> LoreResult:
-    scan = _Scan(book, context)
+def find_lore(lorebook: Lorebook, context: LoreContext, count_tokens: Callable[[str], int]) -> LoreResult:
+    scan = _Scan(lorebook, context)
     lore = [_place(entry, why, context, count_tokens) for entry, why in scan.run()]
-    kept, left_out = _within_budget(lore, book.token_budget)
+    kept, left_out = _within_budget(lore, lorebook.token_budget)
     kept.sort(key=lambda one: (one.entry.insertion_order, one.entry.index))
     return LoreResult(kept, left_out, scan.matcher.refused)
 
 
 class _Scan:
-    def __init__(self, book: Lorebook, moment: LoreContext) -> None:
-        self.book = book
-        self.moment = moment
+    def __init__(self, lorebook: Lorebook, context: LoreContext) -> None:
+        self._lorebook = lorebook
+        self._context = context
         self.matcher = KeyMatcher()
-        self._messages = [self._seen(message) for message in moment.messages]
+        self._messages = [self._for_scan(message) for message in context.messages]
         self._windows: dict[int, str] = {}
 
     def run(self) -> Iterable[tuple[LorebookEntry, str]]:
-        waiting: list[LorebookEntry] = []
-        counted: list[tuple[LorebookEntry, str]] = []
-        for entry in self.book.entries:
-            if not self._possible(entry):
+        remaining: list[LorebookEntry] = []
+        matches: list[tuple[LorebookEntry, str]] = []
+        for entry in self._lorebook.entries:
+            if not self._is_eligible(entry):
                 continue
-            if why := self._certain(entry) or self._called(entry, self._window(entry), "said"):
-                counted.append((entry, why))
+            if why := self._unconditional_reason(entry) or self._key_reason(entry, self._window(entry), "said"):
+                matches.append((entry, why))
             else:
-                waiting.append(entry)
-        fresh = [entry for entry, _ in counted]
-        for _ in range(_MOST_ROUNDS if self.book.recursive_scanning else 0):
-            lore = "\n".join(self._seen(entry.content) for entry in fresh if entry.may_recurse)
+                remaining.append(entry)
+        new = [entry for entry, _ in matches]
+        for _ in range(_MAX_ROUNDS if self._lorebook.recursive_scanning else 0):
+            lore = "\n".join(self._for_scan(entry.content) for entry in new if entry.may_recurse)
             if not lore:
                 break
-            called = [
+            found = [
                 (entry, why)
-                for entry in waiting
-                if entry.by_recursion and (why := self._called(entry, lore, "in other lore"))
+                for entry in remaining
+                if entry.by_recursion and (why := self._key_reason(entry, lore, "in other lore"))
             ]
-            fresh = [entry for entry, _ in called]
-            counted += called
-            done = {entry.index for entry in fresh}
-            waiting = [entry for entry in waiting if entry.index not in done]
-        return counted
+            new = [entry for entry, _ in found]
+            matches += found
+            done = {entry.index for entry in new}
+            remaining = [entry for entry in remaining if entry.index not in done]
+        return matches
 
-    def _possible(self, entry: LorebookEntry) -> bool:
-        asked, moment = entry.decorators, self.moment
+    def _is_eligible(self, entry: LorebookEntry) -> bool:
+        decorators, context = entry.decorators, self._context
         if not entry.enabled or not entry.content.strip():
             return False
-        if asked.activate:
+        if decorators.activate:
             return True
-        before = entry.index in moment.matched_before
-        if asked.dont_activate or (asked.dont_activate_after_match and before):
+        before = entry.index in context.matched_before
+        if decorators.dont_activate or (decorators.dont_activate_after_match and before):
             return False
-        if asked.keep_activate_after_match and before:
+        if decorators.keep_activate_after_match and before:
             return True
         return (
-            (asked.activate_only_after is None or moment.replies >= asked.activate_only_after)
-            and (asked.activate_only_every is None or moment.replies % asked.activate_only_every == 0)
-            and (asked.is_greeting is None or moment.greeting in (None, asked.is_greeting))
-            and (asked.is_user_icon is None or moment.user_icon in (None, asked.is_user_icon))
-            and not (asked.ignore_on_max_context and moment.context_full)
+            (decorators.activate_only_after is None or context.replies >= decorators.activate_only_after)
+            and (decorators.activate_only_every is None or context.replies % decorators.activate_only_every == 0)
+            and (decorators.is_greeting is None or context.greeting in (None, decorators.is_greeting))
+            and (decorators.is_user_icon is None or context.user_icon in (None, decorators.is_user_icon))
+            and not (decorators.ignore_on_max_context and context.context_full)
         )
 
-    def _certain(self, entry: LorebookEntry) -> str:
-        """Why the entry counts whatever is said, or nothing."""
-        asked = entry.decorators
-        if asked.activate:
+    def _unconditional_reason(self, entry: LorebookEntry) -> str:
+        """Why the entry matches whatever the messages are; empty if it does not."""
+        decorators = entry.decorators
+        if decorators.activate:
             return "@@activate"
-        if asked.keep_activate_after_match and entry.index in self.moment.matched_before:
+        if decorators.keep_activate_after_match and entry.index in self._context.matched_before:
             return "@@keep_activate_after_match"
         ignored = entry.use_regex and not entry.plain_keys  # a V3 entry with patterns is never constant
-        if entry.constant and not ignored and self._allowed(entry, self._window(entry)):
+        if entry.constant and not ignored and self._passes_filters(entry, self._window(entry)):
             return "constant"
         return ""
 
-    def _called(self, entry: LorebookEntry, text: str, where: str) -> str:
+    def _key_reason(self, entry: LorebookEntry, text: str, where: str) -> str:
         key = self._first(entry.keys, text, entry)
-        if key is None or not self._allowed(entry, text) or not self._seconded(entry, text):
+        if key is None or not self._passes_filters(entry, text) or not self._matches_secondary(entry, text):
             return ""
         return f"“{key}” {where}"
 
-    def _allowed(self, entry: LorebookEntry, text: str) -> bool:
-        asked = entry.decorators
-        if asked.additional_keys and self._first(asked.additional_keys, text, entry) is None:
+    def _passes_filters(self, entry: LorebookEntry, text: str) -> bool:
+        decorators = entry.decorators
+        if decorators.additional_keys and self._first(decorators.additional_keys, text, entry) is None:
             return False
         patterns = entry.use_regex and not entry.plain_keys
-        return not asked.exclude_keys or patterns or self._first(asked.exclude_keys, text, entry) is None
+        return not decorators.exclude_keys or patterns or self._first(decorators.exclude_keys, text, entry) is None
 
-    def _seconded(self, entry: LorebookEntry, text: str) -> bool:
+    def _matches_secondary(self, entry: LorebookEntry, text: str) -> bool:
         if not entry.selective or not entry.secondary_keys or (entry.use_regex and not entry.plain_keys):
             return True
         found = [self._first([key], text, entry) is not None for key in entry.secondary_keys]
@@ -368,33 +366,33 @@ class _Scan:
                 return not all(found)
 
     def _first(self, keys: Iterable[str], text: str, entry: LorebookEntry) -> str | None:
-        return next((key for key in keys if text and self.matcher.is_match(self._seen(key), text, entry)), None)
+        return next((key for key in keys if text and self.matcher.is_match(self._for_scan(key), text, entry)), None)
 
     def _window(self, entry: LorebookEntry) -> str:
         own = entry.scan_depth
-        depth = own if own is not None else self.book.scan_depth
+        depth = own if own is not None else self._lorebook.scan_depth
         first = max(len(self._messages) - (DEFAULT_SCAN_DEPTH if depth is None else depth), 0)
         if first not in self._windows:
             self._windows[first] = "\n".join(self._messages[first:])
         return self._windows[first]
 
-    def _seen(self, text: str) -> str:
-        """The text as keys see it: hidden keys show, comments do not."""
-        return self.moment.macros.expand(text, "scan") if self.moment.macros and "{{" in text else text
+    def _for_scan(self, text: str) -> str:
+        """The text with hidden keys and without comments."""
+        return self._context.macros.expand(text, "scan") if self._context.macros and "{{" in text else text
 
 
-def _place(entry: LorebookEntry, why: str, moment: LoreContext, count_tokens: Callable[[str], int]) -> LoreMatch:
-    asked = entry.decorators
-    spot: LorePosition = asked.position or entry.position
+def _place(entry: LorebookEntry, why: str, context: LoreContext, count_tokens: Callable[[str], int]) -> LoreMatch:
+    decorators = entry.decorators
+    position: LorePosition = decorators.position or entry.position
     depth = entry.depth
-    if asked.position is None and asked.depth is None and asked.reverse_depth is not None:
-        spot, depth = "at_depth", max(len(moment.messages) - asked.reverse_depth, 0)
-    text = moment.macros.expand(entry.content) if moment.macros else entry.content
-    return LoreMatch(entry, text, spot, min(depth, len(moment.messages)), entry.role, count_tokens(text), why)
+    if decorators.position is None and decorators.depth is None and decorators.reverse_depth is not None:
+        position, depth = "at_depth", max(len(context.messages) - decorators.reverse_depth, 0)
+    text = context.macros.expand(entry.content) if context.macros else entry.content
+    return LoreMatch(entry, text, position, min(depth, len(context.messages)), entry.role, count_tokens(text), why)
 
 
 def _within_budget(lore: list[LoreMatch], budget: int | None) -> tuple[list[LoreMatch], list[LoreMatch]]:
-    """Drop the least important until the rest fits. What could never fit takes nobody else with it."""
+    """Leave out the least important until the rest fits. An entry larger than the budget displaces no other."""
     if budget is None:
         return lore, []
     left_out = [one for one in lore if one.tokens > budget]

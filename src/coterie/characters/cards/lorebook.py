@@ -1,7 +1,7 @@
-"""Lorebooks: what a character knows of its world, told only when it comes up.
+"""Lorebooks: entries of background knowledge that go into the prompt when their keys come up.
 
-Three dialects are read: the `character_book` of a card, the stand-alone `lorebook_v3`, and SillyTavern's world
-info (entries by uid, other names for the same things). The document stays as it was; entries are a reading of it.
+Three formats are read: the `character_book` of a card, the stand-alone `lorebook_v3`, and SillyTavern's world info
+(entries by uid, with other field names). The document is kept as it was read; entries are derived from it.
 """
 
 from __future__ import annotations
@@ -16,10 +16,8 @@ from pydantic import BaseModel, ConfigDict, SkipValidation
 from coterie.characters.cards.parsing import Document, as_flag, as_number, as_object, comma_list, text_or_empty
 from coterie.characters.errors import NotACard
 
-# Decorators: lines such as `@@depth 4` in a lorebook entry's content that say when it counts and where it goes.
-#
-# A line with three signs (`@@@scan_depth 2`) is a fallback, tried when those before it are not known or make no
-# sense. Whatever its fate, a decorator never reaches a prompt.
+# Decorators are lines such as `@@depth 4` in an entry's content that set when it is used and where it goes. A line with
+# three signs (`@@@scan_depth 2`) is a fallback for the ones before it if they are unknown or invalid.
 
 
 Role = Literal["system", "user", "assistant"]
@@ -28,7 +26,7 @@ UiPrompt = Literal["system_prompt", "post_history_instructions"]
 
 
 class Decorators(NamedTuple):
-    """What an entry's decorators ask for; None and False mean that they do not."""
+    """The decorators of an entry; None and False for those it does not have."""
 
     activate: bool = False
     dont_activate: bool = False
@@ -50,31 +48,31 @@ class Decorators(NamedTuple):
 
 
 def split_decorators(content: str) -> tuple[Decorators, str]:
-    """What the decorators ask for, and the content without them."""
-    asked: dict[str, object] = {}
-    kept: list[str] = []
-    settled = True
+    """The decorators, and the content without them."""
+    decorators: dict[str, object] = {}
+    content_lines: list[str] = []
+    accepted = True
     for line in content.splitlines(keepends=True):
         found = _LINE.fullmatch(line.strip())
         if not found:
-            kept.append(line)
-            settled = True  # a fallback belongs right after what it falls back from
-        elif found["signs"] == "@@" or not settled:
-            settled = _accept(asked, found["name"].lower(), (found["value"] or "").strip())
-    text = "".join(kept)
-    return Decorators(**asked), text if text == content else text.strip("\r\n")  # type: ignore[arg-type]
+            content_lines.append(line)
+            accepted = True  # a fallback has to follow its decorator directly
+        elif found["signs"] == "@@" or not accepted:
+            accepted = _accept(decorators, found["name"].lower(), (found["value"] or "").strip())
+    text = "".join(content_lines)
+    return Decorators(**decorators), text if text == content else text.strip("\r\n")  # type: ignore[arg-type]
 
 
-def _accept(asked: dict[str, object], name: str, value: str) -> bool:
-    """Whether the decorator is one we know and can follow. The first of a name counts."""
+def _accept(decorators: dict[str, object], name: str, value: str) -> bool:
+    """Add a decorator; False if it is unknown or invalid. The first of a name counts."""
     read = _KNOWN.get(name)
     if read is None:
         return False
     try:
-        meaning = read(value)
+        parsed = read(value)
     except ValueError:
         return False
-    asked.setdefault(name, meaning)
+    decorators.setdefault(name, parsed)
     return True
 
 
@@ -90,8 +88,8 @@ def _count(value: str) -> int:
     return int(value)
 
 
-def _whole(value: str) -> int:
-    """A place among the messages; below the newest is still a place."""
+def _depth(value: str) -> int:
+    """A position among the messages; a negative one is the newest."""
     if not re.fullmatch(r"-?\d{1,9}", value):
         raise ValueError
     return max(int(value), 0)
@@ -127,7 +125,7 @@ def _one_of(*allowed: str) -> Callable[[str], str]:
 
 _LINE = re.compile(r"(?P<signs>@@@?)(?P<name>[A-Za-z_]+)(?:[ \t]+(?P<value>.*))?")
 
-# The `instruct_…` ones are for prompts that are not chats; ours always are, so their fallbacks count.
+# Without the `instruct_…` decorators, which are for prompts that are not chats: their fallbacks count.
 _KNOWN: dict[str, Callable[[str], object]] = {
     "activate": _present,
     "dont_activate": _present,
@@ -135,8 +133,8 @@ _KNOWN: dict[str, Callable[[str], object]] = {
     "activate_only_every": _positive,
     "keep_activate_after_match": _present,
     "dont_activate_after_match": _present,
-    "depth": _whole,
-    "reverse_depth": _whole,
+    "depth": _depth,
+    "reverse_depth": _depth,
     "role": _one_of(*get_args(Role)),
     "scan_depth": _count,
     "is_greeting": _count,
@@ -158,7 +156,7 @@ _AT_DEPTH = 4
 
 
 class LorebookEntry(BaseModel):
-    """One piece of lore: the keys that call for it, and what it says."""
+    """A piece of lore and its keys."""
 
     model_config = ConfigDict(frozen=True)
 
@@ -166,7 +164,7 @@ class LorebookEntry(BaseModel):
     keys: list[str]
     secondary_keys: list[str]
     content: str
-    """What goes into the prompt; decorators are taken out."""
+    """The text for the prompt, without decorators."""
     decorators: Decorators
     enabled: bool
     insertion_order: float
@@ -176,7 +174,7 @@ class LorebookEntry(BaseModel):
     constant: bool
     use_regex: bool
     plain_keys: bool
-    """`use_regex` was set by a program that sets it always: only keys like `/…/i` are patterns."""
+    """`use_regex` comes from a program that always sets it: only keys like `/…/i` are patterns."""
     case_sensitive: bool
     whole_words: bool
     position: EntryPosition
@@ -184,9 +182,9 @@ class LorebookEntry(BaseModel):
     role: Role
     scan_depth: int | None
     may_recurse: bool
-    """Its content may call for other entries."""
+    """Its content may match keys of other entries."""
     by_recursion: bool
-    """Other entries' content may call for it."""
+    """Other entries' content may match its keys."""
     name: str
     id: str
 
@@ -195,11 +193,11 @@ class Lorebook(BaseModel):
     model_config = ConfigDict(frozen=True)
 
     document: SkipValidation[Document]
-    """The book itself, as it was read (a `lorebook_v3` without its envelope)."""
+    """The lorebook as it was read (a `lorebook_v3` without its envelope)."""
 
     @classmethod
     def read(cls, document: Document) -> Lorebook:
-        """A stand-alone book of any dialect."""
+        """Read a stand-alone lorebook of any format."""
         if document.get("spec") == "lorebook_v3":
             document = as_object(document.get("data"))
         if not isinstance(document.get("entries"), list | dict):
@@ -226,7 +224,7 @@ class Lorebook(BaseModel):
 
     @cached_property
     def entries(self) -> list[LorebookEntry]:
-        """Every entry that can be understood, in the order of the file."""
+        """All readable entries, in the order of the file."""
         found = self.document.get("entries")
         if isinstance(found, dict):
             found = [{"id": uid, **as_object(entry)} for uid, entry in found.items() if isinstance(entry, dict)]
@@ -235,7 +233,7 @@ class Lorebook(BaseModel):
         return [_read_entry(index, entry) for index, entry in enumerate(found) if isinstance(entry, dict)]
 
     def standalone(self) -> Document:
-        """The book in its envelope, as `lorebook_v3` asks for; world info is translated."""
+        """The lorebook as a `lorebook_v3` document; world info is converted."""
         if isinstance(self.document.get("entries"), list):
             return {"spec": "lorebook_v3", "data": self.document}
         entries = [_from_world_info(uid, entry) for uid, entry in as_object(self.document["entries"]).items()]
@@ -244,7 +242,7 @@ class Lorebook(BaseModel):
 
 def _read_entry(index: int, raw: Document) -> LorebookEntry:
     extensions = {**raw, **as_object(raw.get("extensions"))}
-    # SillyTavern marks every entry it exports as a pattern, and tells the truth in its extensions.
+    # SillyTavern marks every exported entry as a pattern; its extensions have the actual value.
     from_tavern = "selectiveLogic" in extensions or "display_index" in extensions or "disable" in raw
     decorators, content = split_decorators(text_or_empty(raw.get("content")))
     place, depth, role = _placement(raw, extensions, decorators)
@@ -289,7 +287,7 @@ def _placement(raw: Document, extensions: Document, decorators: Decorators) -> t
 
 
 def _from_world_info(uid: str, raw: object) -> Document:
-    """An entry of world info in the words of a character book; what has no word there is kept beside it."""
+    """An entry of world info with the field names of a character book; other fields go to the extensions."""
     entry = dict(as_object(raw))
     at = entry.pop("position", None)
     known = {
@@ -318,24 +316,24 @@ def _keys(value: object) -> list[str]:
 
 
 def _flag(value: object, *, default: bool = False) -> bool:
-    told = as_flag(value)
-    return default if told is None else told
+    flag = as_flag(value)
+    return default if flag is None else flag
 
 
 def _number(value: object, *, default: float) -> float:
-    told = as_number(value)
-    return default if told is None else told
+    number = as_number(value)
+    return default if number is None else number
 
 
 def _non_negative(value: object) -> int | None:
-    """A count that is not negative; a negative one means no limit where it is used."""
-    told = as_number(value)
-    return int(told) if told is not None and told >= 0 else None
+    """The number, or None for a negative one, which means no limit."""
+    number = as_number(value)
+    return int(number) if number is not None and number >= 0 else None
 
 
 def _first(*values: Any) -> Any:
     return next((value for value in values if value is not None), None)
 
 
-def _pick(options: tuple[Any, ...], at: object) -> Any:
-    return options[at] if isinstance(at, int) and 0 <= at < len(options) else options[0]
+def _pick(options: tuple[Any, ...], index: object) -> Any:
+    return options[index] if isinstance(index, int) and 0 <= index < len(options) else options[0]

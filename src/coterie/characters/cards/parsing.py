@@ -1,6 +1,7 @@
-"""How much a card may be. Cards come from strangers, so every size is bounded before memory is spent on it.
+"""Limits, JSON, lenient types and paths for reading cards from untrusted sources.
 
-The bounds are far above any card people make: the largest known ones hold a few megabytes of text.
+Every size is checked before memory is spent on it. The limits are far above real cards, the largest of which have a few
+megabytes of text.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ MAX_JSON_BYTES = 32 * MB
 """The text of one card, lorebook or chat line."""
 
 MAX_JSON_VALUES = 1_000_000
-"""Commas and opening brackets in a JSON text: each may become an object of some sixty bytes."""
+"""Commas and opening brackets in a JSON text: each may become an object of about sixty bytes."""
 
 MAX_JSON_DEPTH = 100
 """Levels of nesting."""
@@ -42,35 +43,31 @@ MAX_ZIP_TOTAL_BYTES = 256 * MB
 """All files in a CHARX, unpacked."""
 
 MAX_ZIP_RATIO = 100
-"""Unpacked bytes of files for each byte of the CHARX …"""
+"""Unpacked bytes per byte of the CHARX …"""
 
 ZIP_RATIO_ALLOWANCE = 10 * MB
-"""… and this much more: a blank picture or a silent sound packs to nothing."""
+"""… plus this much: a blank picture or a silent sound compresses to almost nothing."""
 
 MAX_CHAT_MESSAGES = 200_000
 """Lines in a chat file."""
 
 
-# JSON from strangers, in and out. Reading is bounded in size, count and depth before anything is built,
-# and refuses what other programs could not read back; writing keeps every value exactly.
-
-
 Document = dict[str, Any]
 
-_ASK_AGAIN = "Export it again from where it came from, or ask its author for a sound copy."
+_EXPORT_AGAIN = "Export it again from its source, or ask its author for an intact copy."
 
 
 def read_object(raw: bytes, what: str) -> Document:
-    """The one JSON object in `raw`; `what` names it in errors, such as "The card"."""
+    """The JSON object in `raw`, limited in size, count and depth; `what` names it in errors, such as "The card"."""
     if len(raw) > MAX_JSON_BYTES:
         raise CardTooBig(
-            f"{what} has {len(raw) / 1e6:.0f} MB of text; {MAX_JSON_BYTES / 1e6:.0f} MB is the most.",
+            f"{what} has {len(raw) / 1e6:.0f} MB of text; at most {MAX_JSON_BYTES / 1e6:.0f} MB are allowed.",
             "Move pictures and sounds out of the text (a CHARX keeps them beside it).",
         )
     try:
         text = raw.decode(json.detect_encoding(raw))
     except UnicodeDecodeError as error:
-        raise BrokenCard(f"{what} is not text: {error.reason} at byte {error.start}.", _ASK_AGAIN) from None
+        raise BrokenCard(f"{what} is not text: {error.reason} at byte {error.start}.", _EXPORT_AGAIN) from None
     if text.count(",") + text.count("[") + text.count("{") > MAX_JSON_VALUES:
         raise CardTooBig(
             f"{what} has more than a million values.", "A card of that size cannot be used; make it smaller."
@@ -81,21 +78,21 @@ def read_object(raw: bytes, what: str) -> Document:
         _refuse_depth(what)
     except json.JSONDecodeError as error:
         where = f"line {error.lineno}, column {error.colno}"
-        raise BrokenCard(f"{what} is not JSON: {error.msg} at {where}.", _ASK_AGAIN) from None
+        raise BrokenCard(f"{what} is not JSON: {error.msg} at {where}.", _EXPORT_AGAIN) from None
     except ValueError as error:
-        raise BrokenCard(f"{what} holds a number that cannot be kept: {error}.", _ASK_AGAIN) from None
+        raise BrokenCard(f"{what} has a number out of range: {error}.", _EXPORT_AGAIN) from None
     if not isinstance(value, dict):
-        raise BrokenCard(f"{what} is not a JSON object.", _ASK_AGAIN)
+        raise BrokenCard(f"{what} is not a JSON object.", _EXPORT_AGAIN)
     if _depth(value) > MAX_JSON_DEPTH:
         _refuse_depth(what)
     return value
 
 
 def write_object(document: Mapping[str, Any], *, pretty: bool = False) -> bytes:
-    """The document as UTF-8 JSON. Half characters (lone surrogates) survive as escapes."""
+    """The document as UTF-8 JSON, with lone surrogates as escapes."""
     layout: dict[str, Any] = {"indent": 2} if pretty else {"separators": (",", ":")}
     raw = json.dumps(document, ensure_ascii=False, allow_nan=False, **layout).encode(errors="backslashreplace")
-    # Spaces for the eye must not make a card too big to be read again.
+    # Indentation must not make a card too big to be read again.
     return write_object(document) if pretty and len(raw) > MAX_JSON_BYTES else raw
 
 
@@ -123,7 +120,7 @@ def _depth(value: object) -> int:
 def _refuse_depth(what: str) -> NoReturn:
     raise CardTooBig(
         f"{what} is nested more than {MAX_JSON_DEPTH} levels deep.",
-        "No card needs that; ask its author for a sound copy.",
+        "No card needs that; ask its author for an intact copy.",
     ) from None
 
 
@@ -138,23 +135,22 @@ def _finite(digits: str) -> float:
     return value
 
 
-# Types that forgive what cards in the wild get wrong: null for empty text, a number for a version, one
-# text for a list of them. Only what cannot be understood at all is refused.
+# Lenient types for common mistakes in cards: null for an empty text, a number for a version, one text for a list.
 
 
 def as_text(value: object) -> str:
     if value is None:
         return ""
     if isinstance(value, str):
-        # Half characters cannot be sent to a model or a page; the document keeps them.
+        # Lone surrogates cannot be sent to a model or a page; the document keeps them.
         return value if value.isascii() else value.encode(errors="replace").decode()
     if isinstance(value, bool | int | float):
         return str(value)
-    raise ValueError("text belongs here")
+    raise ValueError("should be text")
 
 
 def text_or_empty(value: object) -> str:
-    """As `as_text`; empty for what is no text."""
+    """As `as_text`; empty for anything that is not text."""
     return as_text(value) if isinstance(value, str | int | float) else ""
 
 
@@ -167,13 +163,13 @@ def as_texts(value: object) -> list[str]:
 
 
 def comma_list(value: object) -> list[str]:
-    """A list, or one text with commas; blanks fall away."""
+    """A list, or one text with commas, without blank items."""
     texts = value.split(",") if isinstance(value, str) else as_texts(value)
     return [text.strip() for text in map(as_text, texts) if text.strip()]
 
 
 def as_number(value: object) -> float | int | None:
-    """The number a value says, or None: a wrong number never costs anybody the card."""
+    """The number that a value is or contains, else None."""
     if isinstance(value, bool):
         return int(value)
     if isinstance(value, int | float):
@@ -206,15 +202,14 @@ Texts = Annotated[list[str], BeforeValidator(as_texts)]
 CommaList = Annotated[list[str], BeforeValidator(comma_list)]
 
 
-# Paths inside a card's file. They are names to look things up by and never places on a disk; even so, one that
-# would lead out of a folder is not let in, so that no later code can be led there.
+# Paths inside a card's file are only keys, never places on a disk; those that would leave a folder are still refused.
 
 
 CARD_FILE = "card.json"
 COTERIE_FILE = "coterie.json"
 PORTRAIT_FILE = "coterie/portrait.png"
 RESERVED_PATHS = (CARD_FILE, COTERIE_FILE, PORTRAIT_FILE)
-"""What a CHARX of ours has a use for itself."""
+"""Paths with a meaning of their own in our CHARX files."""
 
 _MAX_PATH = 500
 

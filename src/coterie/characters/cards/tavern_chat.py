@@ -1,7 +1,7 @@
-"""SillyTavern's chat files: a line of JSON about the chat, then one for each message with its swipes.
+"""SillyTavern's chat files: a line of JSON about the chat, then one per message with its swipes.
 
-Like cards, lines are kept as they were read, so that a chat goes out as it came in; turns are a reading of them.
-A file whose last line is cut (the program died while writing) gives all that came before it.
+Lines are kept as they were read, so that a chat is exported unchanged; turns are derived from them. A truncated last
+line is left out with a note.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ Speaker = Literal["user", "character", "system"]
 
 
 class TavernTurn(BaseModel):
-    """One message, with the other replies there were in its place."""
+    """One message with its alternatives."""
 
     model_config = ConfigDict(frozen=True)
 
@@ -38,7 +38,7 @@ class TavernTurn(BaseModel):
     name: str
     text: str
     swipes: list[str] = []
-    """Every reply there was, the chosen one among them; empty when there was only one."""
+    """All alternatives including the chosen one; empty if there was only one."""
     chosen: int = 0
     sent: datetime | None = None
 
@@ -50,7 +50,7 @@ class TavernTurn(BaseModel):
         at = as_number(raw.get("swipe_id"))
         chosen = int(at) if at is not None and 0 <= at < len(swipes) else 0
         if swipes:
-            swipes[chosen] = text  # an edit by hand changes only the message
+            swipes[chosen] = text  # a manual edit changes only the message
         user, system = as_flag(raw.get("is_user")), as_flag(raw.get("is_system"))
         return cls(
             speaker="user" if user else "system" if system else "character",
@@ -106,7 +106,7 @@ class TavernChat(BaseModel):
 
     @classmethod
     def compose(cls, *, user: str, character: str, turns: Iterable[TavernTurn], created: datetime) -> Self:
-        """A chat of our own, for SillyTavern to open."""
+        """A chat of ours in SillyTavern's format."""
         header = {
             "user_name": user,
             "character_name": character,
@@ -134,18 +134,18 @@ class TavernChat(BaseModel):
 
 def _read_lines(lines: list[tuple[int, bytes]]) -> tuple[list[Document], list[str]]:
     documents: list[Document] = []
-    for place, (number, line) in enumerate(lines):
+    for index, (number, line) in enumerate(lines):
         try:
             documents.append(read_object(line, f"Line {number} of the chat"))
         except BrokenCard as error:
-            if place and place == len(lines) - 1:
-                return documents, [f"the last line is cut off and was left out: {error.what}"]
+            if index and index == len(lines) - 1:
+                return documents, [f"the last line is truncated and was left out: {error.what}"]
             raise
     return documents, []
 
 
 def read_date(value: object) -> datetime | None:
-    """A date as SillyTavern wrote it over the years; None when it tells nothing. Without a zone it is UTC."""
+    """A date in any of SillyTavern's formats, in UTC; None if it is not one."""
     number = as_number(value)
     try:
         if number is not None:
@@ -154,10 +154,10 @@ def read_date(value: object) -> datetime | None:
             return None
         if humane := _HUMANE.fullmatch(value.strip()):
             return datetime(*(int(part or 0) for part in humane.groups()), tzinfo=UTC)  # type: ignore[arg-type, misc]
-        told = _parse(value.strip())
+        parsed = _parse(value.strip())
     except (ValueError, OverflowError, OSError):
         return None
-    return told.replace(tzinfo=UTC) if told.tzinfo is None else told.astimezone(UTC)
+    return parsed.replace(tzinfo=UTC) if parsed.tzinfo is None else parsed.astimezone(UTC)
 
 
 # 2023-7-8 @15h 14m 20s 123ms

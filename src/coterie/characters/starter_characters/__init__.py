@@ -1,4 +1,4 @@
-"""Characters to meet on the first evening: written with care, and yours to change once they are here."""
+"""Ready-made characters to start with."""
 
 from __future__ import annotations
 
@@ -12,8 +12,7 @@ from coterie.characters.errors import NoSuchCharacter
 from coterie.characters.identity import Identity
 
 STARTER_NAMES = ("maren", "teodor", "io")
-_BESIDE = frozenset({"in_short", "opening"})
-"""What is told of them but is not who they are."""
+_NOT_IDENTITY = frozenset({"in_short", "opening"})
 
 
 @cache
@@ -22,24 +21,24 @@ def _fields(name: str) -> dict[str, Any]:
 
 
 def starter_character(name: str) -> Identity:
-    """A new character from the shelf, with an id of its own."""
-    wanted = name.strip().lower()
-    if wanted not in STARTER_NAMES:
+    """The identity of a ready-made character, with a new id."""
+    key = name.strip().lower()
+    if key not in STARTER_NAMES:
         raise NoSuchCharacter(f"There is no ready-made character {name}.", f"There are: {', '.join(STARTER_NAMES)}.")
     fields = {
-        key: value.strip() if isinstance(value, str) else value
-        for key, value in _fields(wanted).items()
-        if key not in _BESIDE
+        field: value.strip() if isinstance(value, str) else value
+        for field, value in _fields(key).items()
+        if field not in _NOT_IDENTITY
     }
     return Identity.model_validate(fields)
 
 
 def starter_summary(name: str) -> str:
-    """One line about one of them."""
+    """One line about a ready-made character."""
     return str(_fields(name)["in_short"])
 
 
 def opening_for(kickoff: str) -> Mapping[str, Any] | None:
-    """The scene that the opening prose of one of them sets, read beforehand; None for anybody else's prose."""
+    """The prepared opening scene for the kickoff of a ready-made character; None for any other."""
     prose = kickoff.strip()
     return next((_fields(name)["opening"] for name in STARTER_NAMES if _fields(name)["kickoff"].strip() == prose), None)

@@ -1,8 +1,8 @@
 """WebSockets of a crowd's rooms: `/rooms/<room>?name=<you>[&after=<number>]`.
 
 The server sends frames `{"type": "snapshot" | "messages", "messages": […]}`; the client sends `ChatPost`s, each
-answered by a frame of type `posted`, or `error` with rule, reason and fix. The author is always a human, whatever a post says.
-Only this machine's own host names are served, and no pages of other sites.
+answered by a frame of type `posted`, or `error` with rule, reason and fix. The author is always a
+human, whatever a post says. Only this machine's own host names are served, and no pages of other sites.
 """
 
 from __future__ import annotations
