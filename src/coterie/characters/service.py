@@ -81,7 +81,8 @@ class CharactersProjection(Projection):
     name = "characters"
     schema = """
         CREATE TABLE character(id TEXT PRIMARY KEY, name TEXT NOT NULL, version INTEGER NOT NULL,
-            authored INTEGER NOT NULL, resets INTEGER NOT NULL DEFAULT 0, reset INTEGER, deleted INTEGER NOT NULL DEFAULT 0) WITHOUT ROWID;
+            authored INTEGER NOT NULL, resets INTEGER NOT NULL DEFAULT 0, reset INTEGER,
+            deleted INTEGER NOT NULL DEFAULT 0) WITHOUT ROWID;
         CREATE TABLE character_version(id TEXT, version INTEGER, identity TEXT NOT NULL, card TEXT,
             authored INTEGER NOT NULL, PRIMARY KEY(id, version)) WITHOUT ROWID;
         CREATE TABLE owner(id INTEGER PRIMARY KEY, name TEXT NOT NULL, pronouns TEXT NOT NULL, persona TEXT NOT NULL);
