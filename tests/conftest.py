@@ -1,4 +1,4 @@
-"""Fixtures that every room's tests may use."""
+"""Fixtures for the tests of all packages."""
 
 from __future__ import annotations
 
@@ -27,12 +27,12 @@ _LONGEST = ("tests/real/", "tests/e2e/", "tests/test_walkthroughs.py")
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """What takes longest goes first: a worker that begins a long file last is waited for by all others."""
+    """Run the longest files first, so that no worker starts one last."""
     items.sort(key=lambda item: not item.nodeid.startswith(_LONGEST))
 
 
 def pytest_xdist_auto_num_workers() -> int:
-    """One more than there are cores: much of a test's time is waiting for a server, a browser or another process."""
+    """One worker more than cores: tests spend much time waiting for servers, browsers and processes."""
     return (os.cpu_count() or 1) + 1
 
 
@@ -43,7 +43,7 @@ def clock() -> ManualClock:
 
 @pytest.fixture
 def store(tmp_path: Path, clock: ManualClock) -> Iterator[Store]:
-    """An empty store with the sample views, on a clock that stands still."""
+    """An empty store with the sample projections and a manual clock."""
     opened = Store.open(tmp_path / "coterie.db", projections=sample_projections(), clock=clock)
     yield opened
     opened.close()

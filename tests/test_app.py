@@ -1,4 +1,4 @@
-"""The composition root: what starts with the house, what is told when it falters, what a newcomer finds."""
+"""The composition root: start and stop, health, and the example configuration."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ from coterie.eventstore import Store
 
 @pytest.fixture
 def home(tmp_path: Path) -> Paths:
-    return Paths.locate({"COTERIE_HOME": str(tmp_path / "house")})
+    return Paths.locate({"COTERIE_HOME": str(tmp_path / "home")})
 
 
-async def test_it_starts_says_so_in_the_log_and_stops(home: Paths) -> None:
+async def test_start_and_stop_are_logged(home: Paths) -> None:
     with open_store(home) as store:
         app = App(home, Settings(), store)
         with structlog.testing.capture_logs() as logs:
@@ -36,7 +36,7 @@ async def test_it_starts_says_so_in_the_log_and_stops(home: Paths) -> None:
         assert (schedule.name, schedule.cron) == ("nightly backup", "0 3 * * *")
 
 
-async def test_it_is_unwell_when_background_work_died(home: Paths, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_it_is_unhealthy_when_a_background_task_failed(home: Paths, monkeypatch: pytest.MonkeyPatch) -> None:
     async def die(*_: object) -> None:
         raise RuntimeError("the snapshots are haunted")
 
@@ -50,7 +50,7 @@ async def test_it_is_unwell_when_background_work_died(home: Paths, monkeypatch: 
         assert {"task": "snapshots", "error": "the snapshots are haunted"}.items() <= logs[-1].items()
 
 
-async def test_it_is_unwell_when_the_database_cannot_be_read(home: Paths, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_it_is_unhealthy_when_the_database_cannot_be_read(home: Paths, monkeypatch: pytest.MonkeyPatch) -> None:
     def refuse(*_: object) -> None:
         raise StorageError("The disk is gone.", "Plug it in.")
 
@@ -61,19 +61,19 @@ async def test_it_is_unwell_when_the_database_cannot_be_read(home: Paths, monkey
         assert not app.healthy()
 
 
-def test_every_job_kind_has_somebody_who_does_it(home: Paths) -> None:
+def test_every_job_kind_has_a_handler(home: Paths) -> None:
     with open_store(home) as store:
         assert "backup" in App(home, Settings(), store).handlers()
 
 
-def test_the_store_is_closed_whatever_happens(home: Paths) -> None:
+def test_the_store_is_closed_after_an_error(home: Paths) -> None:
     with pytest.raises(RuntimeError), open_store(home):
         raise RuntimeError
     with open_store(home):
         pass  # the lock is free again
 
 
-def test_a_newcomer_finds_a_file_to_edit_and_keeps_what_was_there(home: Paths) -> None:
+def test_an_example_config_is_written_unless_there_is_one(home: Paths) -> None:
     write_example_config(home)
     assert load_settings(home, {}).settings == Settings()
     home.config.write_text("[server]\nport = 1\n")
@@ -81,7 +81,7 @@ def test_a_newcomer_finds_a_file_to_edit_and_keeps_what_was_there(home: Paths) -
     assert load_config(Settings, file=home.config).settings.server.port == 1
 
 
-def test_a_config_file_that_cannot_be_written_is_told(tmp_path: Path) -> None:
+def test_a_config_file_that_cannot_be_written_is_reported(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     environ = {"COTERIE_HOME": str(tmp_path), "COTERIE_CONFIG": str(tmp_path / "file" / "config.toml")}
     with pytest.raises(ReadOnly, match="cannot be written"):

@@ -1,4 +1,4 @@
-"""Every import contract holds for the tree as it is, and fails when it is broken on purpose."""
+"""Every import contract is kept, and fails when it is broken on purpose."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def lint(folder: Path) -> subprocess.CompletedProcess[str]:
     return subprocess.run(command, cwd=folder, env=environ, capture_output=True, text=True, timeout=120)
 
 
-def test_there_is_a_way_to_break_each_contract() -> None:
+def test_every_contract_has_a_breaking_import() -> None:
     others = [contract for contract in CONTRACTS if contract not in EXPORTS]
     assert {contract["name"] for contract in others} == {name for name, _, _ in BREAKS}
 
@@ -62,14 +62,14 @@ def test_every_package_is_imported_through_its_exports() -> None:
     } == expected
 
 
-def test_the_tree_as_it_is_keeps_them_all(copy: Path) -> None:
+def test_every_contract_is_kept(copy: Path) -> None:
     done = lint(copy)
     assert done.returncode == 0, done.stdout
     assert f"{len(CONTRACTS)} kept, 0 broken" in done.stdout
 
 
 def broken_by(copy: Path, file: str, statements: list[str]) -> list[str]:
-    """The names of the contracts that fail when the statements stand at the end of the file."""
+    """The names of the contracts that fail when the statements are appended to the file."""
     path = copy / "src" / "coterie" / file
     before = path.read_text() if path.exists() else None
     path.write_text("\n".join([before or "", *statements, ""]))

@@ -1,4 +1,4 @@
-"""What is in the repository, as a stranger would clone it."""
+"""The files of the repository: sizes, licences, locks, docstrings, and nothing private."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ import coterie
 
 ROOT = Path(__file__).parents[1]
 LARGEST_FILE = 1_000_000
-"""Bytes. Larger files belong into a package or a release, not into the repository."""
+"""Bytes. Larger files belong in a package or a release, not into the repository."""
 BINARIES = ("docs/*", "*/vendor/*", "src/coterie/memory/models/*.npz", "bench/models/*.npz")
 """Where binary files may be: images of the documentation, vendored fonts, and weights of the trained rankers."""
 
 
 def tracked() -> list[Path]:
-    """What git has, or would be given by `git add`: a new file is looked at before it is committed."""
+    """Tracked files and new ones that are not ignored."""
     listed = subprocess.run(
         ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"],
         cwd=ROOT,
@@ -88,7 +88,7 @@ def test_unwanted_files_are_recognised() -> None:
     }
 
 
-def test_there_is_something_to_look_at() -> None:
+def test_the_listing_of_files_works() -> None:
     assert ROOT / "pyproject.toml" in tracked()
     assert lines_matching("^# Two commands matter")
 
@@ -98,7 +98,7 @@ def test_no_registry_addresses() -> None:
     assert lines_matching(r"(--index-url|--extra-index-url|--find-links|--trusted-host)[ =]") == []
 
 
-def test_no_paths_of_somebodys_machine() -> None:
+def test_no_paths_of_a_machine() -> None:
     assert lines_matching(r"(?<![\w.])/(home|Users)/\w") == []
     assert lines_matching(r"(?<![\w.])/(root|work)/\w") == []
     assert lines_matching(r"[A-Z]:\\Users\\") == []
@@ -125,7 +125,7 @@ def test_the_licence_is_apache_2() -> None:
     assert project()["license"] == "Apache-2.0"
 
 
-def test_the_version_is_told_once_and_the_same() -> None:
+def test_the_versions_agree() -> None:
     assert project()["version"] == coterie.__version__
 
 
@@ -143,7 +143,7 @@ def test_no_module_is_longer_than_700_lines() -> None:
     assert long == {}
 
 
-def test_every_module_says_why_it_exists() -> None:
+def test_every_module_has_a_docstring() -> None:
     silent = [
         str(path.relative_to(ROOT))
         for path in (ROOT / "src").rglob("*.py")
@@ -152,8 +152,8 @@ def test_every_module_says_why_it_exists() -> None:
     assert silent == []
 
 
-def test_a_run_has_what_the_lock_is_made_of() -> None:
-    """The demo listens and the live chat has sockets on a machine where only `make run` was ever said."""
+def test_the_run_lock_contains_its_extras() -> None:
+    """`make run` installs everything that the demo and the live chat need."""
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
     (recipe,) = [line for line in (ROOT / "Makefile").read_text().splitlines() if line.endswith("-o locks/run.txt")]
     wanted = list(project["dependencies"])

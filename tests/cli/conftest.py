@@ -1,4 +1,4 @@
-"""A data folder with a lived-in database, and two ways to call a command on it: here, or as a process of its own."""
+"""A data folder with a sample database, and two ways to call a command on it: in this process, or in a new one."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ Call = Callable[..., Answer]
 @pytest.fixture
 def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Paths:
     """An empty data folder that commands in this process use."""
-    monkeypatch.setenv("COTERIE_HOME", str(tmp_path / "house"))
+    monkeypatch.setenv("COTERIE_HOME", str(tmp_path / "home"))
     monkeypatch.setattr("coterie.app.all_projections", sample_projections)
     found = Paths.locate()
     found.prepare()
@@ -44,8 +44,8 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Paths:
 
 
 @pytest.fixture
-def lived_in(home: Paths) -> Paths:
-    """Sixty sample events in room:a, and two in room:b that say something private."""
+def sample_home(home: Paths) -> Paths:
+    """A data folder with sixty sample events in room:a, and two with private text in room:b."""
     chance = random.Random(7)
     store = Store.open(home.database, projections=sample_projections())
     store.append_blocking([sample_draft(chance, "room:a", number) for number in range(60)])
@@ -57,15 +57,15 @@ def lived_in(home: Paths) -> Paths:
 
 @pytest.fixture
 def call(home: Paths, capsys: pytest.CaptureFixture[str]) -> Iterator[Call]:
-    """A command in this process."""
+    """Calls a command in this process."""
 
     def run(*arguments: str) -> Answer:
         capsys.readouterr()
         with pytest.raises(SystemExit) as ended:
             main(arguments)
-        told = capsys.readouterr()
+        captured = capsys.readouterr()
         code = ended.value.code
-        return Answer(code if isinstance(code, int) else int(code is not None), told.out, told.err)
+        return Answer(code if isinstance(code, int) else int(code is not None), captured.out, captured.err)
 
     handlers, level = list(logging.getLogger().handlers), logging.getLogger().level
     yield run
@@ -76,7 +76,7 @@ def call(home: Paths, capsys: pytest.CaptureFixture[str]) -> Iterator[Call]:
 
 @pytest.fixture
 def process(home: Paths) -> Call:
-    """A command as a process of its own; it never shows a traceback."""
+    """Calls a command in a new process and checks that it prints no traceback."""
 
     def run(
         *arguments: str, samples: bool = True, limited: bool = False, environ: dict[str, str] | None = None
@@ -99,7 +99,7 @@ def process(home: Paths) -> Call:
 
 
 def _obey_permissions() -> None:
-    """Let even root be refused by a folder's mode, as anybody else would be."""
+    """Drop the capabilities that let root ignore file permissions."""
     if os.geteuid() == 0:
         libc = ctypes.CDLL(None, use_errno=True)
         for capability in (1, 2):  # CAP_DAC_OVERRIDE, CAP_DAC_READ_SEARCH
@@ -108,7 +108,7 @@ def _obey_permissions() -> None:
 
 
 def everything_in(folder: Path) -> dict[str, bytes]:
-    """Every file that means something: locks, empty journals and SQLite's shared memory are scratch."""
+    """Contents of all files, except locks, empty journals and SQLite's shared memory."""
     return {
         str(path.relative_to(folder)): path.read_bytes()
         for path in sorted(folder.rglob("*"))

@@ -35,20 +35,20 @@ def events_in(home: Paths) -> int:
         reader.close()
 
 
-def test_s28_there_and_back(lived_in: Paths, process: Call, call: Call) -> None:
+def test_s28_a_backup_is_taken_and_restored(sample_home: Paths, process: Call, call: Call) -> None:
     before = process("backup")
     assert before.code == 0
-    (path,) = list_backups(lived_in.backups)
+    (path,) = list_backups(sample_home.backups)
     assert before.out.startswith(str(path))
     assert "62 events, checked" in before.out
-    say_more(lived_in)
-    assert events_in(lived_in) == 63
-    (lived_in.periodic_snapshots / "20260101T000000000000.snapshot").write_bytes(b"of the other life")
+    say_more(sample_home)
+    assert events_in(sample_home) == 63
+    (sample_home.periodic_snapshots / "20260101T000000000000.snapshot").write_bytes(b"of the other life")
     answer = process("restore", str(path), "--yes")
     assert answer.code == 0, answer.err
-    assert events_in(lived_in) == 62
-    assert list(lived_in.periodic_snapshots.iterdir()) == []
-    (kept,) = kept_in(lived_in)
+    assert events_in(sample_home) == 62
+    assert list(sample_home.periodic_snapshots.iterdir()) == []
+    (kept,) = kept_in(sample_home)
     assert str(kept) in answer.out
     reader = LogReader(kept)
     assert reader.last_id() == 63
@@ -56,17 +56,17 @@ def test_s28_there_and_back(lived_in: Paths, process: Call, call: Call) -> None:
     assert call("verify").code == 0
 
 
-def test_a_running_server_goes_on(lived_in: Paths, call: Call) -> None:
-    store = Store.open(lived_in.database, projections=sample_projections())
+def test_a_backup_does_not_interrupt_a_running_server(sample_home: Paths, call: Call) -> None:
+    store = Store.open(sample_home.database, projections=sample_projections())
     assert call("backup").code == 0
-    (path,) = list_backups(lived_in.backups)
+    (path,) = list_backups(sample_home.backups)
     answer = call("restore", str(path), "--yes")
     store.close()
     assert answer.code == 4
     assert "Another Coterie" in answer.err
 
 
-def test_a_backup_to_a_place_of_ones_own_never_overwrites(lived_in: Paths, call: Call, tmp_path: Path) -> None:
+def test_a_backup_to_a_given_file_never_overwrites(sample_home: Paths, call: Call, tmp_path: Path) -> None:
     target = tmp_path / "mine" / "copy.db"
     assert call("backup", "--to", str(target)).code == 0
     content = target.read_bytes()
@@ -76,35 +76,35 @@ def test_a_backup_to_a_place_of_ones_own_never_overwrites(lived_in: Paths, call:
     assert target.read_bytes() == content
 
 
-def test_a_backup_of_nothing_is_told(call: Call) -> None:
+def test_a_backup_without_a_database_is_refused(call: Call) -> None:
     answer = call("backup")
     assert answer.code == 9
     assert "There is no database" in answer.err
 
 
-def test_a_place_that_cannot_be_made_is_told(lived_in: Paths, process: Call, tmp_path: Path) -> None:
+def test_a_target_that_cannot_be_created_is_reported(sample_home: Paths, process: Call, tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     answer = process("backup", "--to", str(tmp_path / "file" / "copy.db"))
     assert answer.code == 5
     assert str(tmp_path / "file") in answer.err
 
 
-def test_restoring_asks_first(lived_in: Paths, call: Call, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_restore_asks_for_confirmation(sample_home: Paths, call: Call, monkeypatch: pytest.MonkeyPatch) -> None:
     call("backup")
-    (path,) = list_backups(lived_in.backups)
-    before = everything_in(lived_in.root)
+    (path,) = list_backups(sample_home.backups)
+    before = everything_in(sample_home.root)
     monkeypatch.setattr("typer.confirm", _no)
     assert call("restore", str(path)).code == 1
-    assert everything_in(lived_in.root) == before
+    assert everything_in(sample_home.root) == before
 
 
-def test_what_cannot_be_restored_is_told_before_anything_is_asked(
-    lived_in: Paths, call: Call, monkeypatch: pytest.MonkeyPatch
+def test_a_bad_backup_is_refused_before_the_confirmation(
+    sample_home: Paths, call: Call, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     call("backup")
-    (path,) = list_backups(lived_in.backups)
+    (path,) = list_backups(sample_home.backups)
     monkeypatch.setattr("typer.confirm", _not_asked)
-    lock = ProcessLock(lived_in.database)
+    lock = ProcessLock(sample_home.database)
     lock.acquire()
     answer = call("restore", str(path))
     lock.release()
@@ -117,11 +117,11 @@ def _not_asked(*_: object, abort: bool) -> None:
     raise AssertionError("asked in vain")
 
 
-def test_restoring_where_nothing_is_asks_nothing(
-    lived_in: Paths, call: Call, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+def test_a_restore_without_a_database_needs_no_confirmation(
+    sample_home: Paths, call: Call, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     call("backup")
-    (path,) = list_backups(lived_in.backups)
+    (path,) = list_backups(sample_home.backups)
     monkeypatch.setattr("typer.confirm", _no)
     monkeypatch.setenv("COTERIE_HOME", str(tmp_path / "new"))
     assert call("restore", str(path)).code == 0
@@ -135,34 +135,34 @@ def _no(*_: object, abort: bool) -> None:
     raise typer.Abort
 
 
-def cut_short(path: Path) -> None:
+def truncate(path: Path) -> None:
     os.truncate(path, path.stat().st_size // 2)
 
 
-def cut_to_the_header(path: Path) -> None:
+def truncate_to_header(path: Path) -> None:
     os.truncate(path, 60)
 
 
-def scribble(path: Path) -> None:
+def overwrite_a_page(path: Path) -> None:
     data = bytearray(path.read_bytes())
     for page in range(2, len(data) // 4096):
         data[page * 4096 : page * 4096 + 64] = b"\xff" * 64
     path.write_bytes(data)
 
 
-def lie(path: Path) -> None:
+def change_a_projection(path: Path) -> None:
     store = Store.open(path, projections=sample_projections())
     store.transact(lambda rows: rows.run("UPDATE sample_edge SET affinity = 1"))
     store.close()
 
 
-def lose_an_event(path: Path) -> None:
+def delete_an_event(path: Path) -> None:
     store = Store.open(path, projections=sample_projections())
     store.transact(lambda rows: rows.run("DELETE FROM event WHERE id = 20"))
     store.close()
 
 
-def become_a_list(path: Path) -> None:
+def replace_by_json(path: Path) -> None:
     path.write_text("milk, eggs")
 
 
@@ -170,53 +170,63 @@ def empty(path: Path) -> None:
     path.write_bytes(b"")
 
 
-def vanish(path: Path) -> None:
+def remove(path: Path) -> None:
     path.unlink()
 
 
 @pytest.mark.parametrize(
-    "harm", [cut_short, cut_to_the_header, scribble, lie, lose_an_event, become_a_list, empty, vanish]
+    "harm",
+    [
+        truncate,
+        truncate_to_header,
+        overwrite_a_page,
+        change_a_projection,
+        delete_an_event,
+        replace_by_json,
+        empty,
+        remove,
+    ],
 )
 def test_s28_a_bad_backup_is_refused_and_the_database_stays(
-    lived_in: Paths, call: Call, harm: Callable[[Path], None]
+    sample_home: Paths, call: Call, harm: Callable[[Path], None]
 ) -> None:
     call("backup")
-    (path,) = list_backups(lived_in.backups)
+    (path,) = list_backups(sample_home.backups)
     harm(path)
-    say_more(lived_in)
-    database = lived_in.database.read_bytes()
+    say_more(sample_home)
+    database = sample_home.database.read_bytes()
     answer = call("restore", str(path), "--yes")
     assert answer.code == 9
     assert "→" in answer.err
-    assert lived_in.database.read_bytes() == database
-    assert not list(lived_in.root.glob("*before-restore*"))
-    assert not list(lived_in.root.glob("*.restoring"))
+    assert sample_home.database.read_bytes() == database
+    assert not list(sample_home.root.glob("*before-restore*"))
+    assert not list(sample_home.root.glob("*.restoring"))
     assert call("verify").code == 0
 
 
-def test_two_restores_keep_two_copies(lived_in: Paths, call: Call) -> None:
+def test_two_restores_keep_two_copies(sample_home: Paths, call: Call) -> None:
     call("backup")
-    (path,) = list_backups(lived_in.backups)
+    (path,) = list_backups(sample_home.backups)
     for _ in range(2):
         assert call("restore", str(path), "--yes").code == 0
-    assert len(kept_in(lived_in)) == 2
+    assert len(kept_in(sample_home)) == 2
 
 
-def test_a_damaged_database_can_be_replaced(lived_in: Paths, call: Call) -> None:
+def test_a_damaged_database_can_be_replaced(sample_home: Paths, call: Call) -> None:
     call("backup")
-    (path,) = list_backups(lived_in.backups)
-    cut_short(lived_in.database)
+    (path,) = list_backups(sample_home.backups)
+    truncate(sample_home.database)
     assert call("verify").code == 7
     assert call("restore", str(path), "--yes").code == 0
     assert call("verify").code == 0
 
 
-def test_s28_what_cannot_be_put_back_by_a_server_leaves_everything_and_says_why(lived_in: Paths, call: Call) -> None:
+def test_s28_a_failed_restore_by_the_server_changes_nothing_and_is_explained(sample_home: Paths, call: Call) -> None:
     assert call("backup").code == 0
-    (path,) = list_backups(lived_in.backups)
+    (path,) = list_backups(sample_home.backups)
     path.write_bytes(b"damaged meanwhile")
-    ended = restore_before_start(lived_in, path, lambda *_: None)
+    ended = restore_before_start(sample_home, path, lambda *_: None)
     assert not ended.ok
     assert ended.what.startswith(f"{path.name} was not restored: ")
-    assert events_in(lived_in) == 62
-    assert kept_in(lived_in) == []
+    assert events_in(sample_home) == 62
+    assert kept_in(sample_home) == []

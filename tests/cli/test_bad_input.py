@@ -1,4 +1,4 @@
-"""Whatever is wrong: one clear sentence, what to do, the exit code of base/errors.py, no traceback, nothing damaged."""
+"""Invalid input and broken environments: an error with a fix, its exit code, no traceback, nothing changed."""
 
 from __future__ import annotations
 
@@ -28,45 +28,45 @@ def change(home: Paths, statement: str) -> None:
     store.close()
 
 
-def test_two_processes_on_one_file(lived_in: Paths, process: Call) -> None:
-    store = Store.open(lived_in.database, projections=sample_projections())
+def test_two_processes_on_one_file(sample_home: Paths, process: Call) -> None:
+    store = Store.open(sample_home.database, projections=sample_projections())
     check(process("serve", "--port", "0"), 4, f"Another Coterie (process {os.getpid()}) is using", "COTERIE_HOME")
     store.close()
     assert process("verify").code == 0
 
 
 @pytest.mark.parametrize("command", [["serve", "--port", "0"], ["purge", "room:b", "--yes"]])
-def test_a_read_only_folder(lived_in: Paths, process: Call, call: Call, command: list[str]) -> None:
-    before = everything_in(lived_in.root)
-    lived_in.root.chmod(0o500)
+def test_a_read_only_folder(sample_home: Paths, process: Call, call: Call, command: list[str]) -> None:
+    before = everything_in(sample_home.root)
+    sample_home.root.chmod(0o500)
     try:
-        check(process(*command, limited=True), 5, str(lived_in.root), "cannot be written", "COTERIE_HOME")
+        check(process(*command, limited=True), 5, str(sample_home.root), "cannot be written", "COTERIE_HOME")
     finally:
-        lived_in.root.chmod(0o700)
-    assert everything_in(lived_in.root) == before
+        sample_home.root.chmod(0o700)
+    assert everything_in(sample_home.root) == before
     assert call("verify").code == 0
 
 
-def test_a_folder_that_cannot_be_made(tmp_path: Path, process: Call) -> None:
+def test_a_folder_that_cannot_be_created(tmp_path: Path, process: Call) -> None:
     shut = tmp_path / "shut"
     shut.mkdir(mode=0o500)
-    answer = process("serve", "--port", "0", limited=True, environ={"COTERIE_HOME": str(shut / "house")})
-    check(answer, 5, str(shut / "house"), "cannot be created (Permission denied)")
+    answer = process("serve", "--port", "0", limited=True, environ={"COTERIE_HOME": str(shut / "home")})
+    check(answer, 5, str(shut / "home"), "cannot be created (Permission denied)")
 
 
-def test_a_database_that_may_not_be_read(lived_in: Paths, process: Call) -> None:
-    lived_in.database.chmod(0)
+def test_a_database_without_read_permission(sample_home: Paths, process: Call) -> None:
+    sample_home.database.chmod(0)
     try:
-        check(process("verify", limited=True), 5, str(lived_in.database), "Permission denied")
+        check(process("verify", limited=True), 5, str(sample_home.database), "Permission denied")
     finally:
-        lived_in.database.chmod(0o600)
+        sample_home.database.chmod(0o600)
 
 
-def test_a_typo_in_the_config(lived_in: Paths, process: Call) -> None:
-    lived_in.config.write_text("[server]\nhost = '127.0.0.1'\nprot = 8000\n")
-    before = everything_in(lived_in.root)
+def test_a_typo_in_the_config(sample_home: Paths, process: Call) -> None:
+    sample_home.config.write_text("[server]\nhost = '127.0.0.1'\nprot = 8000\n")
+    before = everything_in(sample_home.root)
     check(process("serve"), 2, 'server.prot (config.toml line 3) is not a setting; did you mean "port"?')
-    assert everything_in(lived_in.root) == before
+    assert everything_in(sample_home.root) == before
 
 
 @pytest.mark.parametrize(
@@ -79,40 +79,40 @@ def test_a_typo_in_the_config(lived_in: Paths, process: Call) -> None:
         ("[log]\nlevel = 'env:NOT_SET_ANYWHERE'\n", "environment variable NOT_SET_ANYWHERE, which is not set"),
     ],
 )
-def test_a_wrong_config(home: Paths, call: Call, config: str, part: str) -> None:
+def test_an_invalid_config(home: Paths, call: Call, config: str, part: str) -> None:
     home.config.write_text(config)
     check(call("serve", "--port", "0"), 2, part)
     assert not home.database.exists()
 
 
-def test_a_wrong_variable(home: Paths, call: Call, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_unknown_environment_variable(home: Paths, call: Call, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("COTERIE_SERVER__PRT", "80")
     check(call("serve"), 2, 'environment variable COTERIE_SERVER__PRT) is not a setting; did you mean "port"?')
 
 
 @pytest.mark.parametrize("size", [0.5, 0.9])
-def test_a_truncated_database(lived_in: Paths, call: Call, size: float) -> None:
-    os.truncate(lived_in.database, int(lived_in.database.stat().st_size * size))
-    before = everything_in(lived_in.root)
+def test_a_truncated_database(sample_home: Paths, call: Call, size: float) -> None:
+    os.truncate(sample_home.database, int(sample_home.database.stat().st_size * size))
+    before = everything_in(sample_home.root)
     for command in (["serve", "--port", "0"], ["verify"], ["events"], ["purge", "room:b", "--yes"]):
         check(call(*command), 7, "is cut short", "coterie restore")
-        lived_in.config.unlink(missing_ok=True)
+        sample_home.config.unlink(missing_ok=True)
     check(call("backup"), 7, "is cut short")
-    assert everything_in(lived_in.root) == before
+    assert everything_in(sample_home.root) == before
 
 
-def test_a_truncated_database_as_a_process(lived_in: Paths, process: Call) -> None:
-    os.truncate(lived_in.database, 50)
+def test_a_truncated_database_as_a_process(sample_home: Paths, process: Call) -> None:
+    os.truncate(sample_home.database, 50)
     check(process("serve", "--port", "0"), 7, "is not a Coterie database")
 
 
-def test_a_newer_schema(lived_in: Paths, process: Call, call: Call) -> None:
-    change(lived_in, "INSERT INTO migration VALUES ('m999_telepathy', 0)")
-    before = everything_in(lived_in.root)
+def test_a_newer_schema(sample_home: Paths, process: Call, call: Call) -> None:
+    change(sample_home, "INSERT INTO migration VALUES ('m999_telepathy', 0)")
+    before = everything_in(sample_home.root)
     check(process("serve", "--port", "0"), 8, "written by a newer Coterie (it has m999_telepathy)", "Upgrade")
     check(call("purge", "room:b", "--yes"), 8, "m999_telepathy")
-    lived_in.config.unlink()
-    assert everything_in(lived_in.root) == before
+    sample_home.config.unlink()
+    assert everything_in(sample_home.root) == before
 
 
 @pytest.mark.parametrize(
@@ -122,18 +122,18 @@ def test_a_newer_schema(lived_in: Paths, process: Call, call: Call) -> None:
         ("UPDATE event SET version = 9 WHERE id = 62", "sample_said (version 9)"),
     ],
 )
-def test_an_event_this_version_does_not_know(lived_in: Paths, call: Call, statement: str, named: str) -> None:
-    change(lived_in, statement)
-    change(lived_in, "INSERT OR IGNORE INTO event_kind SELECT DISTINCT kind, version FROM event")
-    before = everything_in(lived_in.root)
+def test_an_unknown_event(sample_home: Paths, call: Call, statement: str, named: str) -> None:
+    change(sample_home, statement)
+    change(sample_home, "INSERT OR IGNORE INTO event_kind SELECT DISTINCT kind, version FROM event")
+    before = everything_in(sample_home.root)
     for command in (["serve", "--port", "0"], ["events"], ["purge", "room:b", "--yes"]):
         check(call(*command), 11, "events that this Coterie does not know", named, "upgrade Coterie")
     check(call("verify"), 7, named)
-    lived_in.config.unlink()
-    assert everything_in(lived_in.root) == before
+    sample_home.config.unlink()
+    assert everything_in(sample_home.root) == before
 
 
-def test_unknown_kinds_as_a_process_without_the_samples(lived_in: Paths, process: Call) -> None:
+def test_unknown_kinds_as_a_process_without_the_samples(sample_home: Paths, process: Call) -> None:
     check(process("serve", "--port", "0", samples=False), 11, "sample_said (version 1)")
 
 
@@ -143,7 +143,7 @@ def test_a_host_that_others_can_reach(home: Paths, call: Call, host: str) -> Non
     assert not home.database.exists()
 
 
-def test_a_port_that_is_taken(lived_in: Paths, process: Call) -> None:
+def test_a_port_that_is_taken(sample_home: Paths, process: Call) -> None:
     with socket.create_server(("127.0.0.1", 0)) as other:
         port = str(other.getsockname()[1])
         check(process("serve", "--port", port), 4, f"Port {port} on 127.0.0.1 cannot be used", "--port 8001")
@@ -151,7 +151,7 @@ def test_a_port_that_is_taken(lived_in: Paths, process: Call) -> None:
 
 
 @pytest.mark.parametrize("port", ["70000", "-1", "http"])
-def test_a_port_that_is_none(home: Paths, call: Call, port: str) -> None:
+def test_an_invalid_port(home: Paths, call: Call, port: str) -> None:
     answer = call("serve", f"--port={port}")
     assert answer.code == 2
     assert "--port" in answer.err
@@ -162,8 +162,8 @@ def test_a_full_disk_at_the_first_start(home: Paths, process: Call) -> None:
     check(answer, 6, "There is no room left on the disk", "Free some space")
 
 
-def test_a_full_disk_while_purging_changes_nothing(lived_in: Paths, process: Call, call: Call) -> None:
-    pages = lived_in.database.stat().st_size // 4096
+def test_a_full_disk_while_purging_changes_nothing(sample_home: Paths, process: Call, call: Call) -> None:
+    pages = sample_home.database.stat().st_size // 4096
     reason = "x" * 50_000
     answer = process("purge", "room:b", "--yes", "--reason", reason, environ={"SAMPLE_MAX_PAGES": str(pages)})
     check(answer, 6, "There is no room left on the disk")
@@ -171,8 +171,8 @@ def test_a_full_disk_while_purging_changes_nothing(lived_in: Paths, process: Cal
     assert "xylophone" in call("events", "--stream", "room:b").out
 
 
-def test_a_full_disk_while_backing_up_leaves_no_half_copy(lived_in: Paths, process: Call) -> None:
-    pages = lived_in.database.stat().st_size // 4096
+def test_a_full_disk_during_a_backup_leaves_no_file(sample_home: Paths, process: Call) -> None:
+    pages = sample_home.database.stat().st_size // 4096
     answer = process("backup", environ={"SAMPLE_MAX_PAGES": str(pages // 2)})
     check(answer, 9, "The backup could not be taken", "no room left")
-    assert list(lived_in.backups.iterdir()) == []
+    assert list(sample_home.backups.iterdir()) == []

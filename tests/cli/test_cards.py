@@ -1,4 +1,4 @@
-"""`coterie cards`: a line per file, and a status that a script can trust."""
+"""`coterie cards`: a line per file, and the exit code."""
 
 from __future__ import annotations
 
@@ -36,7 +36,9 @@ def test_check_prints_a_line_per_file(tmp_path: Path, capsys: pytest.CaptureFixt
     ]
 
 
-def test_check_fails_when_any_file_fails_and_says_why(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_check_fails_when_any_file_fails_and_gives_the_reason(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     fill(tmp_path)
     (tmp_path / "bad.json").write_text('{"spec": "chara_card_v2", "data": {}}')
     (tmp_path / "odd\x1b[2J.txt").write_text("hello")
@@ -47,7 +49,7 @@ def test_check_fails_when_any_file_fails_and_says_why(tmp_path: Path, capsys: py
     assert "\x1b[2J" not in out
 
 
-def test_check_of_nothing_fails(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_check_of_an_empty_or_missing_folder_fails(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert run("check", str(tmp_path)) == 1
     assert run("check", str(tmp_path / "nowhere")) == 20
     assert "does not exist" in capsys.readouterr().err
@@ -71,7 +73,7 @@ def test_check_of_the_shared_examples(capsys: pytest.CaptureFixture[str]) -> Non
     assert len([line for line in lines if line.startswith("✓")]) == 7
 
 
-def test_convert_goes_by_the_ending(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_convert_chooses_the_format_by_the_extension(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     fill(tmp_path)
     source = tmp_path / "b.png"
     for name in ("out.charx", "out.png", "out.json"):
@@ -79,9 +81,9 @@ def test_convert_goes_by_the_ending(tmp_path: Path, capsys: pytest.CaptureFixtur
         assert run("convert", str(source), str(target)) == 0
         source = target
     assert json.loads(source.read_bytes()) == V2
-    told = capsys.readouterr()
-    assert [line.split(", ")[2] for line in told.out.splitlines()] == ["charx", "png", "json"]
-    assert "not included" in told.err
+    captured = capsys.readouterr()
+    assert [line.split(", ")[2] for line in captured.out.splitlines()] == ["charx", "png", "json"]
+    assert "not included" in captured.err
 
 
 def test_convert_to_another_version(tmp_path: Path) -> None:

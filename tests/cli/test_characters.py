@@ -15,8 +15,8 @@ from tests.cli.conftest import Call
 
 
 @pytest.fixture(autouse=True)
-def real_views(home: Paths, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """These commands need the rooms themselves, not the samples."""
+def real_projections(home: Paths, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """These commands need the real projections, not the samples."""
     monkeypatch.setattr("coterie.app.all_projections", all_projections)
     yield
 
@@ -33,14 +33,14 @@ def test_s1_a_character_from_options_is_listed_and_shown_with_its_versions(call:
     assert {file.name for file in folder.iterdir()} == {"SOUL.md", "IDENTITY.md", "USER.md"}
 
 
-def test_s10_ready_made_and_nobody_yet(call: Call) -> None:
+def test_s10_ready_made_characters_are_suggested_and_created(call: Call) -> None:
     assert "--ready" in call("characters", "list").out
     assert call("characters", "new", "--ready", "teodor").code == 0
     assert "Teodor Vask" in call("characters", "list").out
     assert call("characters", "new", "--ready", "nobody").code == 21
 
 
-def test_s9_a_card_comes_in_and_goes_out(call: Call, tmp_path: Path) -> None:
+def test_s9_a_card_is_imported_and_exported(call: Call, tmp_path: Path) -> None:
     card = Identity(name="Nils", persona="A ferryman.").to_card()
     (tmp_path / "nils.png").write_bytes(export_card(card, "png").data)
     assert call("characters", "new", "--card", str(tmp_path / "nils.png")).code == 0
@@ -53,7 +53,7 @@ def test_s9_a_card_comes_in_and_goes_out(call: Call, tmp_path: Path) -> None:
     assert call("characters", "list").out.count("Nils") == 2
 
 
-def test_s9_a_sillytavern_chat(call: Call, tmp_path: Path, home: Paths) -> None:
+def test_s9_a_sillytavern_chat_is_imported(call: Call, tmp_path: Path, home: Paths) -> None:
     call("characters", "new", "--ready", "io")
     lines = [
         {"user_name": "Ana"},
@@ -67,7 +67,7 @@ def test_s9_a_sillytavern_chat(call: Call, tmp_path: Path, home: Paths) -> None:
     assert call("verify").code == 0
 
 
-def test_it_says_what_is_wrong(call: Call, tmp_path: Path) -> None:
+def test_invalid_arguments_are_refused(call: Call, tmp_path: Path) -> None:
     assert call("characters", "new").code == 2
     assert call("characters", "new", "A", "--ready", "io").code == 2
     assert call("characters", "new", "--card", str(tmp_path / "none.png")).code == 20
@@ -76,7 +76,7 @@ def test_it_says_what_is_wrong(call: Call, tmp_path: Path) -> None:
     assert call("characters", "import-chat", str(tmp_path / "none"), "--as", "io").code == 20
 
 
-def test_looking_works_while_another_process_owns_the_store(call: Call, home: Paths) -> None:
+def test_reading_works_while_another_process_owns_the_store(call: Call, home: Paths) -> None:
     call("characters", "new", "--ready", "io")
     owner = Store.open(home.database, projections=all_projections())
     try:
@@ -90,13 +90,13 @@ def test_looking_works_while_another_process_owns_the_store(call: Call, home: Pa
         owner.close()
 
 
-def test_a_name_cannot_act_on_the_terminal(call: Call) -> None:
+def test_control_characters_in_a_name_are_escaped(call: Call) -> None:
     call("characters", "new", "Eve\x1b[2J", "--persona", "p\x07")
     assert "\x1b" not in call("characters", "list").out
     assert "\x07" not in call("characters", "show", "Eve\x1b[2J").out
 
 
-def test_d11_delete_asks_for_the_name_and_says_what_is_kept(call: Call) -> None:
+def test_d11_delete_asks_for_the_name_and_lists_what_is_kept(call: Call) -> None:
     call("characters", "new", "Ada")
     assert call("characters", "delete", "Ada", "--confirm", "Eve").code == 21
     assert "Ada" in call("characters", "list").out

@@ -1,4 +1,4 @@
-"""`coterie chat` with a scripted model: what is typed and what is told."""
+"""`coterie chat` line by line, with a scripted model."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tests.cli.conftest import Answer, Call
 
 @pytest.fixture(autouse=True)
 def script(home: Paths, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """A recording answers in place of every model; whatever is not a reply is told to fail."""
+    """A recording replaces every model; requests that are not in it fail."""
     monkeypatch.setattr("coterie.app.all_projections", all_projections)
     tape = tmp_path / "tape.jsonl"
     said = ["Tea first.", "Tea, then.", "The boat is late."]
@@ -39,7 +39,7 @@ def talk(call: Call, monkeypatch: pytest.MonkeyPatch, *arguments: str, lines: li
     return call("chat", *arguments)
 
 
-def test_p16_nobody_yet_is_offered_somebody_to_meet(call: Call, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_p16_without_characters_a_ready_made_one_is_offered(call: Call, monkeypatch: pytest.MonkeyPatch) -> None:
     answer = talk(call, monkeypatch, lines=["1"])
     assert answer.code == 0, answer.err
     assert "There are no characters yet" in answer.out
@@ -47,7 +47,7 @@ def test_p16_nobody_yet_is_offered_somebody_to_meet(call: Call, monkeypatch: pyt
     assert talk(call, monkeypatch, lines=[]).out.count("The kettle has just begun") == 1, "it goes on where it was left"
 
 
-def test_p16_a_first_name_goes_on_with_whom_one_met(call: Call, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_p16_a_first_name_continues_the_chat_with_that_character(call: Call, monkeypatch: pytest.MonkeyPatch) -> None:
     assert "The kettle" in talk(call, monkeypatch, "maren", lines=[]).out
     assert talk(call, monkeypatch, "Maren", lines=[]).code == 0
     assert call("characters", "list").out.count("Maren Oke") == 1
@@ -58,7 +58,7 @@ def test_p16_a_first_name_goes_on_with_whom_one_met(call: Call, monkeypatch: pyt
     assert "Several characters are called maren" in several.err
 
 
-def test_p16_a_conversation(call: Call, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_p16_messages_and_slash_commands(call: Call, monkeypatch: pytest.MonkeyPatch) -> None:
     lines = [
         "say 0",
         "/rewind",
@@ -83,7 +83,7 @@ def test_p16_a_conversation(call: Call, monkeypatch: pytest.MonkeyPatch) -> None
     assert call("verify").code == 0
 
 
-def test_p16_what_goes_wrong_is_told_and_the_conversation_goes_on(call: Call, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_p16_errors_are_shown_and_the_chat_continues(call: Call, monkeypatch: pytest.MonkeyPatch) -> None:
     answer = talk(call, monkeypatch, "io", lines=["/regenerate", "/undo", "what is not on the tape", "say 0"])
     assert answer.code == 0, answer.err
     assert "The opening was not written in answer to anything." in answer.out
@@ -92,6 +92,6 @@ def test_p16_what_goes_wrong_is_told_and_the_conversation_goes_on(call: Call, mo
     assert "Tea first." in answer.out
 
 
-def test_p16_nobody_of_that_name(call: Call, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_p16_an_unknown_name_is_refused(call: Call, monkeypatch: pytest.MonkeyPatch) -> None:
     assert talk(call, monkeypatch, "nobody", lines=[]).code == 21
     assert talk(call, monkeypatch, lines=["7"]).code == 2

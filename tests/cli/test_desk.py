@@ -27,22 +27,22 @@ def talk(call: Call, monkeypatch: pytest.MonkeyPatch, *arguments: str, lines: li
     return call("desk", *arguments)
 
 
-def test_a_conversation_at_the_desk_goes_on_where_it_was_left(call: Call, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_desk_chat_continues_where_it_was_left(call: Call, monkeypatch: pytest.MonkeyPatch) -> None:
     assert call("characters", "new", "Mara").code == 0
     lines = ["Good morning", "/status", "/schedules", "/cancel w0", "/tell w0 more", "/yes w0", "/steps w0", "/help"]
     answer = talk(call, monkeypatch, "Mara", lines=lines)
     assert answer.code == 0, answer.err
     assert "Mara: Good morning. What should be done?\n" in answer.out
-    for told in (
+    for text in (
         "No work is in progress.",
         "There are no schedules.",
         "There is no branch or worker 'w0'",
         "/status",
     ):
-        assert told in answer.out
+        assert text in answer.out
     again = talk(call, monkeypatch, "mara", lines=["Nothing yet"])
     assert "Then I wait." in again.out and "Good morning" not in again.out
 
 
-def test_somebody_unknown_is_told(call: Call, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_unknown_character_is_refused(call: Call, monkeypatch: pytest.MonkeyPatch) -> None:
     assert talk(call, monkeypatch, "Nobody", lines=[]).code != 0

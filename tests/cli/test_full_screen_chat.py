@@ -1,4 +1,4 @@
-"""`coterie chat` on a real terminal, as far as a pseudo-terminal is one. P16"""
+"""`coterie chat` on a pseudo-terminal. P16"""
 
 from __future__ import annotations
 
@@ -18,21 +18,21 @@ from tests.cli.conftest import ROOT
 
 
 def read_until(screen: int, wanted: str, seconds: float = 120) -> str:
-    told, ends = "", time.monotonic() + seconds
-    while wanted not in told and time.monotonic() < ends:
+    output, ends = "", time.monotonic() + seconds
+    while wanted not in output and time.monotonic() < ends:
         if select.select([screen], [], [], 0.5)[0]:
-            told += os.read(screen, 65_536).decode(errors="replace")
-    assert wanted in told, told[-2_000:]
-    return told
+            output += os.read(screen, 65_536).decode(errors="replace")
+    assert wanted in output, output[-2_000:]
+    return output
 
 
-def test_p16_the_full_screen_opens_answers_and_leaves(tmp_path: Path) -> None:
+def test_p16_the_full_screen_chat_opens_answers_and_quits(tmp_path: Path) -> None:
     tape = tmp_path / "tape.jsonl"
     lines = [{"when": "Opening prose:", "say": "{}"}, {"when": "say something", "say": "Xylophone."}]
     tape.write_text("\n".join(map(json.dumps, lines)))
     screen, terminal = pty.openpty()
     ioctl(terminal, TIOCSWINSZ, struct.pack("HHHH", 40, 100, 0, 0))
-    environ = {**os.environ, "COTERIE_HOME": str(tmp_path / "house"), "COTERIE_MODELS__REPLAY": str(tape)}
+    environ = {**os.environ, "COTERIE_HOME": str(tmp_path / "home"), "COTERIE_MODELS__REPLAY": str(tape)}
     command = [sys.executable, "-m", "coterie", "chat", "maren"]
     process = subprocess.Popen(
         command, cwd=ROOT, env={**environ, "TERM": "xterm-256color"}, stdin=terminal, stdout=terminal, stderr=terminal

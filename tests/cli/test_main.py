@@ -1,4 +1,4 @@
-"""The table of commands, and what happens before any of them runs."""
+"""The table of commands, help, and the handling of errors."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def test_version(call: Call, argument: str) -> None:
 
 
 def test_help_imports_nothing_heavy() -> None:
-    """That is what keeps `coterie --help` under 0.3 s."""
+    """This keeps `coterie --help` under 0.3 s."""
     script = (
         "import sys\nfrom coterie.cli import main\ntry:\n    main(['--help'])\nexcept SystemExit:\n"
         "    print('\\n', *sorted({name.partition('.')[0] for name in sys.modules}))"
@@ -90,14 +90,14 @@ def test_an_unknown_command_suggests(call: Call, typed: str, hint: str) -> None:
     assert hint in answer.err
 
 
-def test_an_unknown_option_is_told(call: Call) -> None:
+def test_an_unknown_option_is_refused(call: Call) -> None:
     answer = call("verify", "--fast")
     assert answer.code == 2
     assert "--fast" in answer.err
 
 
 @pytest.mark.parametrize(
-    ("error", "code", "told"),
+    ("error", "code", "message"),
     [
         (
             CoterieError("It broke with sk-abcdefghijklmnop1234.", "Mend it."),
@@ -109,7 +109,7 @@ def test_an_unknown_option_is_told(call: Call) -> None:
     ],
 )
 def test_errors_are_sentences_with_exit_codes(
-    call: Call, monkeypatch: pytest.MonkeyPatch, error: Exception, code: int, told: str
+    call: Call, monkeypatch: pytest.MonkeyPatch, error: Exception, code: int, message: str
 ) -> None:
     def fail(*_: object, **__: object) -> None:
         raise error
@@ -117,7 +117,7 @@ def test_errors_are_sentences_with_exit_codes(
     monkeypatch.setattr("coterie.cli.data.verify_app", fail)
     answer = call("verify")
     assert answer.code == code
-    assert told in answer.err
+    assert message in answer.err
 
 
 def test_the_module_is_the_command() -> None:

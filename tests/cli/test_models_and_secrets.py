@@ -1,4 +1,4 @@
-"""`coterie models` and `coterie secrets`, as a person would use them."""
+"""`coterie models` and `coterie secrets`."""
 
 from __future__ import annotations
 
@@ -29,45 +29,45 @@ def run(home: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixtu
         monkeypatch.setattr("sys.stdin", io.StringIO(given))
         with pytest.raises(SystemExit) as ended:
             main(arguments)
-        told = capsys.readouterr()
-        return int(ended.value.code or 0), told.out + told.err
+        captured = capsys.readouterr()
+        return int(ended.value.code or 0), captured.out + captured.err
 
     return command
 
 
 def test_a_secret_is_set_listed_used_and_removed(run: Run, home: Path) -> None:
     assert run("secrets", "list") == (0, "No secrets are stored. Store one: coterie secrets set NAME\n")
-    code, told = run("secrets", "set", "featherless", given=f"{KEY}\n")
+    code, output = run("secrets", "set", "featherless", given=f"{KEY}\n")
     assert code == 0
-    assert "secret:featherless" in told
+    assert "secret:featherless" in output
     assert run("secrets", "set", "mail", "--tool", "send_mail", given=f"{KEY}2\n")[0] == 0
     assert run("secrets", "list")[1] == "featherless  (for the settings)\nmail  (for send_mail)\n"
     (home / "config.toml").write_text('[models]\napi_key = "secret:featherless"\n')
-    code, told = run("models", "list")
+    code, output = run("models", "list")
     assert code == 0
-    assert "featherless/dphn/Dolphin-Mistral-24B-Venice-Edition" in told
-    assert "key is set" in told
-    assert KEY not in told
+    assert "featherless/dphn/Dolphin-Mistral-24B-Venice-Edition" in output
+    assert "key is set" in output
+    assert KEY not in output
     assert run("secrets", "rm", "mail") == (0, "mail was removed.\n")
     assert run("secrets", "rm", "mail")[0] == 12
 
 
-def test_a_wrong_passphrase_says_so(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_wrong_passphrase_is_refused(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     run("secrets", "set", "a", given=f"{KEY}\n")
     monkeypatch.setenv("COTERIE_PASSPHRASE", "close sesame")
-    code, told = run("secrets", "set", "b", given=f"{KEY}\n")
+    code, output = run("secrets", "set", "b", given=f"{KEY}\n")
     assert code == 12
-    assert "does not open the secrets store" in told
+    assert "does not open the secrets store" in output
 
 
-def test_a_fresh_installation_lists_the_embedded_model(run: Run) -> None:
-    code, told = run("models", "list")
+def test_a_new_installation_lists_the_embedded_model(run: Run) -> None:
+    code, output = run("models", "list")
     assert code == 0
-    assert "narrative   embedded/smollm2" in told
-    assert "draft       embedded/smollm2" in told
+    assert "narrative   embedded/smollm2" in output
+    assert "draft       embedded/smollm2" in output
 
 
-def test_what_runs_on_this_machine_is_offered(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_local_model_servers_are_listed(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     async def found() -> list[LocalServer]:
         return [LocalServer("ollama", "http://127.0.0.1:11434/v1", ("llama3:8b",))]
 
@@ -75,7 +75,7 @@ def test_what_runs_on_this_machine_is_offered(run: Run, monkeypatch: pytest.Monk
     assert "→ coterie models add ollama --use narrative=llama3:8b" in run("models", "list")[1]
 
 
-def test_a_provider_is_added_and_used_and_comments_stay(run: Run, home: Path) -> None:
+def test_a_provider_is_added_and_comments_stay(run: Run, home: Path) -> None:
     config = home / "config.toml"
     config.write_text("# mine\n[server]\nport = 8001  # because\n")
     code, _ = run("models", "add", "ollama", "--use", "narrative=llama3:8b", "--use", "classifier=qwen")
@@ -87,13 +87,13 @@ def test_a_provider_is_added_and_used_and_comments_stay(run: Run, home: Path) ->
     models = tomllib.loads(text)["models"]
     assert models["roles"] == {"narrative": "ollama/llama3:8b", "classifier": "ollama/qwen", "worker": "work/coder"}
     assert models["providers"]["work"] == {"preset": "openai-compatible", "base_url": url, "api_key": "env:HOME"}
-    told = run("models", "list")[1]
-    assert "narrative   ollama/llama3:8b" in told
-    assert "worker      work/coder" in told
+    output = run("models", "list")[1]
+    assert "narrative   ollama/llama3:8b" in output
+    assert "worker      work/coder" in output
 
 
 @pytest.mark.parametrize(
-    ("arguments", "told"),
+    ("arguments", "message"),
     [
         (("work",), "base_url"),
         (("work", "--preset", "opnai"), "known preset"),
@@ -103,11 +103,13 @@ def test_a_provider_is_added_and_used_and_comments_stay(run: Run, home: Path) ->
         (("openai", "--key", "secret:nothing"), "coterie secrets set nothing"),
     ],
 )
-def test_a_bad_addition_leaves_the_file_as_it_was(run: Run, home: Path, arguments: tuple[str, ...], told: str) -> None:
+def test_an_invalid_provider_leaves_the_file_unchanged(
+    run: Run, home: Path, arguments: tuple[str, ...], message: str
+) -> None:
     config = home / "config.toml"
     config.write_text("[server]\nport = 8001\n")
-    code, said = run("models", "add", *arguments)
+    code, output = run("models", "add", *arguments)
     assert code == 2
-    assert told in said
-    assert KEY not in said
+    assert message in output
+    assert KEY not in output
     assert config.read_text() == "[server]\nport = 8001\n"

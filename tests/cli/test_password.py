@@ -1,4 +1,4 @@
-"""`coterie password`, and the refusal to open to other machines without one. P17"""
+"""`coterie password`, and the refusal to listen beyond loopback without a password. P17"""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def kept(home: Paths) -> str:
     return found
 
 
-def test_p17_a_password_is_kept_as_a_hash(home: Paths, call: Call, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_p17_a_password_is_stored_as_a_hash(home: Paths, call: Call, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("sys.stdin", io.StringIO("a long password\n"))
     assert call("password").code == 0
     assert PasswordHasher().verify(kept(home), "a long password")
@@ -26,13 +26,13 @@ def test_p17_a_password_is_kept_as_a_hash(home: Paths, call: Call, monkeypatch: 
     assert kept(home) == ""
 
 
-def test_p17_without_one_other_machines_are_refused(call: Call) -> None:
+def test_p17_without_a_password_only_loopback_is_allowed(call: Call) -> None:
     refused = call("serve", "--host", "0.0.0.0")
     assert refused.code != 0
     assert "coterie password" in refused.err
 
 
-def test_p17_a_short_one_is_refused(home: Paths, call: Call, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_p17_a_short_password_is_refused(home: Paths, call: Call, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("sys.stdin", io.StringIO("short\n"))
     refused = call("password")
     assert refused.code != 0

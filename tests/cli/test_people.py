@@ -1,4 +1,4 @@
-"""`coterie people`: codes, approvals, and what the owner sees. P3"""
+"""`coterie people`: codes, approvals and permissions. P3"""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ CODE = re.compile(r"\b[A-Z2-9]{5}-[A-Z2-9]{5}\b")
 
 
 @pytest.fixture(autouse=True)
-def real_views(home: Paths, monkeypatch: pytest.MonkeyPatch) -> None:
+def real_projections(home: Paths, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("coterie.app.all_projections", all_projections)
 
 
@@ -33,7 +33,7 @@ def link(home: Paths, code: str, account: str) -> str:
         return asyncio.run(People(store, SystemClock()).link(code, "matrix", account)).name
 
 
-def test_p3_a_stranger_is_let_in_once(call: Call, home: Paths) -> None:
+def test_p3_a_request_for_access_is_approved_once(call: Call, home: Paths) -> None:
     asking = stranger(home, "@bo:here")
     listed = call("people", "list")
     assert asking.code in listed.out and "@bo:here" in listed.out
@@ -46,9 +46,9 @@ def test_p3_a_stranger_is_let_in_once(call: Call, home: Paths) -> None:
 
 
 def test_p3_codes_link_accounts_and_invite_people(call: Call, home: Paths) -> None:
-    told = call("people", "code")
-    assert told.code == 0
-    assert link(home, CODE.findall(told.out)[0], "@ana:here") == "You"
+    created = call("people", "code")
+    assert created.code == 0
+    assert link(home, CODE.findall(created.out)[0], "@ana:here") == "You"
     invited = call("people", "invite", "Cy")
     assert link(home, CODE.findall(invited.out)[0], "@cy:here") == "Cy"
     assert call("people", "allow", "Cy", "*").code == 0

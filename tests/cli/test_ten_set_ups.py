@@ -1,4 +1,4 @@
-"""Ten ways in which a set-up is broken, each made for real where it can be: `coterie doctor` names it with its fix."""
+"""Ten broken installations, reproduced where possible: `coterie doctor` reports each with its fix."""
 
 from __future__ import annotations
 
@@ -24,59 +24,61 @@ from tests.cli.conftest import Call
 
 @pytest.fixture
 def bare(tmp_path: Path) -> dict[str, str]:
-    """A machine without any tools."""
+    """The environment of a machine without optional programs."""
     empty = tmp_path / "bin"
     empty.mkdir()
     return {"PATH": str(empty), "CHROMIUM": ""}
 
 
-def told(call: Call, *said: str, code: int = 0, environ: dict[str, str] | None = None) -> None:
+def check_doctor(call: Call, *said: str, code: int = 0, environ: dict[str, str] | None = None) -> None:
     answer = call("doctor", environ=environ)
     assert answer.code == code, answer.out
     for line in said:
         assert line in answer.out
 
 
-def test_no_compiler(lived_in: Paths, process: Call, bare: dict[str, str]) -> None:
-    told(process, "· Compiler: there is none", "→ Install one: apt install build-essential", environ=bare)
+def test_no_compiler(sample_home: Paths, process: Call, bare: dict[str, str]) -> None:
+    check_doctor(process, "· Compiler: there is none", "→ Install one: apt install build-essential", environ=bare)
 
 
-def test_no_bubblewrap(lived_in: Paths, process: Call, bare: dict[str, str]) -> None:
-    told(process, "· Sandbox: bubblewrap (bwrap) is not installed.", "apt install bubblewrap", environ=bare)
+def test_no_bubblewrap(sample_home: Paths, process: Call, bare: dict[str, str]) -> None:
+    check_doctor(process, "· Sandbox: bubblewrap (bwrap) is not installed.", "apt install bubblewrap", environ=bare)
 
 
-def test_no_browser_for_the_tests(lived_in: Paths, process: Call, bare: dict[str, str]) -> None:
-    told(process, "· Browser: there is no Chromium", "apt install chromium", environ=bare)
+def test_no_browser_for_the_tests(sample_home: Paths, process: Call, bare: dict[str, str]) -> None:
+    check_doctor(process, "· Browser: there is no Chromium", "apt install chromium", environ=bare)
 
 
-def test_the_port_is_taken(lived_in: Paths, process: Call) -> None:
+def test_the_port_is_taken(sample_home: Paths, process: Call) -> None:
     with socket.create_server(("127.0.0.1", 0)) as other:
         port = other.getsockname()[1]
-        lived_in.config.write_text(f"[server]\nport = {port}\n")
+        sample_home.config.write_text(f"[server]\nport = {port}\n")
         said = f"✗ Port: another program listens on 127.0.0.1:{port}"
-        told(process, said, "→ Stop that program, or use another port: coterie serve --port", code=1)
+        check_doctor(process, said, "→ Stop that program, or use another port: coterie serve --port", code=1)
 
 
-def test_the_disk_is_full(lived_in: Paths, process: Call) -> None:
+def test_the_disk_is_full(sample_home: Paths, process: Call) -> None:
     environ = {"SAMPLE_FREE_MB": "12"}
-    told(process, "✗ Disk: only 12 MB are free", "→ Free some space, or move COTERIE_HOME.", code=1, environ=environ)
+    check_doctor(
+        process, "✗ Disk: only 12 MB are free", "→ Free some space, or move COTERIE_HOME.", code=1, environ=environ
+    )
 
 
-def test_the_key_is_wrong(lived_in: Paths, process: Call) -> None:
+def test_the_key_is_wrong(sample_home: Paths, process: Call) -> None:
     with refusing() as address:
-        lived_in.config.write_text(
-            f"[models.providers.house]\nbase_url = '{address}'\napi_key = 'sk-wrong'\n"
-            "[models.roles]\nnarrative = 'house/large'\n"
+        sample_home.config.write_text(
+            f"[models.providers.example]\nbase_url = '{address}'\napi_key = 'sk-wrong'\n"
+            "[models.roles]\nnarrative = 'example/large'\n"
         )
-        said = "✗ Models of house: the key was refused (HTTP 401)"
-        told(process, said, "→ Store the right one: coterie secrets set house", code=1)
+        said = "✗ Models of example: the key was refused (HTTP 401)"
+        check_doctor(process, said, "→ Store the right one: coterie secrets set example", code=1)
     assert "sk-wrong" not in process("doctor").out
 
 
-def test_the_database_is_locked_by_another_program(lived_in: Paths, process: Call) -> None:
+def test_the_database_is_locked_by_another_program(sample_home: Paths, process: Call) -> None:
     holding = f"""
 import apsw
-held = apsw.Connection({str(lived_in.database)!r})
+held = apsw.Connection({str(sample_home.database)!r})
 held.execute("PRAGMA locking_mode = EXCLUSIVE"); held.execute("BEGIN EXCLUSIVE")
 print("held", flush=True); input()
 """
@@ -84,46 +86,46 @@ print("held", flush=True); input()
     try:
         assert other.stdout is not None
         assert other.stdout.readline() == b"held\n"
-        told(process, "✗ Database: Another program keeps the database", "→ Stop it and try again", code=1)
+        check_doctor(process, "✗ Database: Another program keeps the database", "→ Stop it and try again", code=1)
     finally:
         other.communicate(b"\n")
 
 
-def test_the_schema_is_old(lived_in: Paths, process: Call) -> None:
-    connection = apsw.Connection(str(lived_in.database))
+def test_the_schema_is_old(sample_home: Paths, process: Call) -> None:
+    connection = apsw.Connection(str(sample_home.database))
     connection.execute("DELETE FROM migration WHERE name = 'm003_table_names'; ALTER TABLE projection RENAME TO view")
     connection.close()
-    told(process, "· Schema: written by an older Coterie", "→ Take a backup first, with `coterie backup`")
+    check_doctor(process, "· Schema: written by an older Coterie", "→ Take a backup first, with `coterie backup`")
 
 
-def test_an_extra_is_missing(lived_in: Paths, process: Call) -> None:
-    lived_in.config.write_text("[desk.tool_servers.notes]\ncommand = ['notes-server']\n")
+def test_an_extra_is_missing(sample_home: Paths, process: Call) -> None:
+    sample_home.config.write_text("[desk.tool_servers.notes]\ncommand = ['notes-server']\n")
     said = "✗ Package: [desk.tool_servers] needs mcp, which is not installed"
-    told(process, said, "→ pip install 'coterie[mcp]'", code=1, environ={"SAMPLE_WITHOUT": "mcp"})
-    told(process, "✓ Packages: everything that the settings need is installed")
+    check_doctor(process, said, "→ pip install 'coterie[mcp]'", code=1, environ={"SAMPLE_WITHOUT": "mcp"})
+    check_doctor(process, "✓ Packages: everything that the settings need is installed")
 
 
-def test_the_clock_is_skewed(lived_in: Paths, process: Call) -> None:
+def test_the_clock_is_skewed(sample_home: Paths, process: Call) -> None:
     store = Store.open(
-        lived_in.database, projections=sample_projections(), clock=ManualClock(datetime.now(UTC) + timedelta(days=9))
+        sample_home.database, projections=sample_projections(), clock=ManualClock(datetime.now(UTC) + timedelta(days=9))
     )
     store.append_blocking(
         [NewEvent("room:a", SampleTurn(turn="late", speaker="you", text="from tomorrow"), actor="you")]
     )
     store.close()
     said = "✗ Clock: it is 8 days behind the newest event"
-    told(process, said, "timedatectl set-ntp true", code=1)
+    check_doctor(process, said, "timedatectl set-ntp true", code=1)
 
 
 @contextmanager
 def refusing() -> Iterator[str]:
-    """A provider that takes no key."""
+    """A provider that refuses every key."""
 
     class Refuse(http.server.BaseHTTPRequestHandler):
         def do_GET(self) -> None:
             self.send_error(401)
 
-        def log_message(self, *told: object) -> None: ...
+        def log_message(self, *arguments: object) -> None: ...
 
     with http.server.ThreadingHTTPServer(("127.0.0.1", 0), Refuse) as server:
         threading.Thread(target=server.serve_forever, daemon=True).start()

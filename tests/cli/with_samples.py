@@ -1,7 +1,7 @@
-"""The command line with the sample views and kinds in it: `python -m tests.cli.with_samples COMMAND …`.
+"""The command line with the sample projections and kinds: `python -m tests.cli.with_samples COMMAND …`.
 
-`SAMPLE_MAX_PAGES` lets every database of the process grow to so many pages only: a disk that is full.
-`SAMPLE_FREE_MB` is what the disk says is free, `SAMPLE_WITHOUT` a module that is not installed.
+`SAMPLE_MAX_PAGES` limits the size of every database of the process, to simulate a full disk.
+`SAMPLE_FREE_MB` is the reported free space, `SAMPLE_WITHOUT` a module that is treated as not installed.
 """
 
 from __future__ import annotations
