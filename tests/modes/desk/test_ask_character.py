@@ -49,7 +49,7 @@ async def test_d23_without_permission_there_is_no_ask_tool(harness: DeskHarness,
 
 async def test_d23_the_daily_limit_holds(harness: DeskHarness, script: Script) -> None:
     room, _ = await begin(harness, script)
-    harness.questions._most_a_day = 1
+    harness.questions._max_per_day = 1
     script.lines["branch"] = [
         calls(("ask", {"character": "Orla", "question": "First?"})),
         "Yes.",

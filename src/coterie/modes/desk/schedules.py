@@ -17,7 +17,7 @@ from coterie.modes.desk.jobs import WAKE_PREFIX, ChannelOutcome, plan_schedule, 
 from coterie.modes.desk.queries import DeskSchedule, ScheduleQueries
 
 RUN_TIMEOUT_S = 120.0
-MOST_FAILURES = 3
+MAX_FAILURES = 3
 _GIVEN_UP = "It was retried as often as allowed and never finished."
 
 
@@ -25,7 +25,7 @@ class ScheduleService:
     """Each run is a job that is enqueued in the transaction that determines its time.
 
     A run sees only its prompt and has `RUN_TIMEOUT_S`. Its result and the next job are stored together: runs missed
-    while the server was down are replaced by one, and a crash neither loses nor repeats a run. `MOST_FAILURES` in a row
+    while the server was down are replaced by one, and a crash neither loses nor repeats a run. `MAX_FAILURES` in a row
     switch a schedule off with a message to the person.
     """
 
@@ -98,7 +98,7 @@ class ScheduleService:
         return len(lost)
 
     def _failed(self, found: DeskSchedule, why: str) -> JobResult:
-        give_up = found.failures + 1 >= MOST_FAILURES
+        give_up = found.failures + 1 >= MAX_FAILURES
         after = None if give_up else self._after(found)
         due = found.next or self._clock.now()
         ran = ScheduleRan(schedule=found.id, due=due, end="failed", told=why, next=after)
@@ -108,7 +108,7 @@ class ScheduleService:
         new_events.append(NewEvent(found.room, ScheduleSwitched(schedule=found.id, on=False, why=why), "schedule"))
         outcome = ChannelOutcome(self._deps.queries.chat(found.room), f"{WAKE_PREFIX}{found.id}:{to_micros(due)}")
         outcome.replies.append(
-            f"“{found.prompt[:200]}” failed {MOST_FAILURES} times in a row, so I switched that schedule off. {why}"
+            f"“{found.prompt[:200]}” failed {MAX_FAILURES} times in a row, so I switched that schedule off. {why}"
         )
         result = outcome.job_result()
         return JobResult([*new_events, *result.new_events], result.jobs)

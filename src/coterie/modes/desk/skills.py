@@ -25,7 +25,7 @@ _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,63}")
 _FRONT_MATTER = re.compile(r"\A---\s*\n(.*?)\n---\s*\n?", re.DOTALL)
 _MAX_FILE = 64_000
 _MAX_DESCRIPTION = 300
-_MOST_FILES = 200
+_MAX_FILES = 200
 
 
 @dataclass(frozen=True)
@@ -107,9 +107,7 @@ def _files(folder: Path) -> list[str]:
     """Names of regular files, without symbolic links."""
     found = (path for path in sorted(folder.rglob("*")) if stat.S_ISREG(path.lstat().st_mode))
     names = [str(path.relative_to(folder)) for path in found]
-    return [name for name in names if not any((folder / part).is_symlink() for part in Path(name).parents)][
-        :_MOST_FILES
-    ]
+    return [name for name in names if not any((folder / part).is_symlink() for part in Path(name).parents)][:_MAX_FILES]
 
 
 def _text(path: Path) -> str:

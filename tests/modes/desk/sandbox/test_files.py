@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from coterie.modes.desk.errors import DeskError, OutsideWorkspace, WorkspaceFileError
-from coterie.modes.desk.sandbox.files import MOST_READ, FileEntry, FileMatch, WorkspaceFiles
+from coterie.modes.desk.sandbox.files import MAX_READ, FileEntry, FileMatch, WorkspaceFiles
 
 
 @pytest.fixture
@@ -137,10 +137,10 @@ def test_d17_an_ambiguous_edit_changes_nothing(files: WorkspaceFiles) -> None:
 
 
 def test_d17_a_long_file_is_read_in_pieces(files: WorkspaceFiles) -> None:
-    files.write("long", "x" * (MOST_READ + 7))
+    files.write("long", "x" * (MAX_READ + 7))
     first = files.read("long")
-    assert first.endswith(f"[7 more bytes: read on from offset {MOST_READ}]")
-    assert files.read("long", offset=MOST_READ) == "x" * 7
+    assert first.endswith(f"[7 more bytes: read on from offset {MAX_READ}]")
+    assert files.read("long", offset=MAX_READ) == "x" * 7
 
 
 @given(st.text(alphabet="./a\0 ~$\\", max_size=12))

@@ -50,7 +50,7 @@ class CharacterQuestions:
         models: Models,
         clock: Clock,
         may_talk: MayTalk,
-        most_a_day: int,
+        max_per_day: int,
     ) -> None:
         self._store = store
         self._characters = characters
@@ -60,7 +60,7 @@ class CharacterQuestions:
         self._models = models
         self._clock = clock
         self._may_talk = may_talk
-        self._most_a_day = most_a_day
+        self._max_per_day = max_per_day
         self._guard = LeakGuard()
 
     def allowed_characters(self, character: str, person: str) -> list[Character]:
@@ -70,8 +70,8 @@ class CharacterQuestions:
     async def ask(self, outcome: ChannelOutcome, name: str, question: str) -> str:
         chat = outcome.chat
         asker, asked = self._characters.get(chat.character), self._allowed(outcome, name)
-        if self._asked_today(chat.character) >= self._most_a_day:
-            raise NotAsked(f"You have asked others {self._most_a_day} times today.", "Ask again tomorrow.")
+        if self._asked_today(chat.character) >= self._max_per_day:
+            raise NotAsked(f"You have asked others {self._max_per_day} times today.", "Ask again tomorrow.")
         recalled = await asyncio.to_thread(self._audience.recall_for_other, asked.id, chat, question, _MEMORIES)
         outcome.note_recalled(recalled)
         instructions = [
@@ -139,7 +139,7 @@ class CharacterQuestions:
         return int(self._store.query(sql, (character, since))[0][0])
 
 
-MOST_TURNS = 10
+MAX_TURNS = 10
 STALE_AFTER_S = 60.0
 
 
@@ -180,7 +180,7 @@ class Branches:
         box = Toolbox(self._tools(chat, outcome), self._deps.guard)
         try:
             async with asyncio.timeout(self._stale_after_s):
-                for _ in range(MOST_TURNS):
+                for _ in range(MAX_TURNS):
                     prompt = Prompt(messages=tuple(messages), tools=box.schemas)
                     answer = await self._deps.models.ask(Role.BRANCH, prompt, caller=Caller(chat.room, chat.character))
                     if not answer.calls:
@@ -193,7 +193,7 @@ class Branches:
             return "stale", f"No conclusion within {self._stale_after_s:.0f} s."
         except ModelError as error:
             return "failed", str(error)
-        return "failed", f"No conclusion after {MOST_TURNS} turns."
+        return "failed", f"No conclusion after {MAX_TURNS} turns."
 
     def _tools(self, chat: DeskChat, outcome: ChannelOutcome) -> list[AgentTool]:
         async def memory_recall(question: Annotated[str, Field(min_length=1)], most: int = 8) -> str:

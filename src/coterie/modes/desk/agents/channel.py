@@ -1,6 +1,6 @@
 """The channel: the agent that talks with people and hands work to branches and workers.
 
-A message or a result starts one run of at most `MOST_TURNS` model calls. Everything that it causes is stored together
+A message or a result starts one run of at most `MAX_TURNS` model calls. Everything that it causes is stored together
 when it ends, and nothing in it waits for other agents.
 """
 
@@ -27,8 +27,8 @@ from coterie.modes.desk.jobs import DEBOUNCE_S, WAKE_PREFIX, ChannelOutcome, pla
 from coterie.modes.desk.prompts import result_message, results_text
 from coterie.modes.desk.queries import Audience, DeskChat
 
-MOST_BRANCHES = 5
-MOST_SCHEDULES = 20
+MAX_BRANCHES = 5
+MAX_SCHEDULES = 20
 
 
 def channel_tools(
@@ -70,7 +70,7 @@ def _process_tools(deps: AgentDeps, chat: DeskChat, outcome: ChannelOutcome) -> 
     async def branch(thought: Annotated[str, Field(min_length=1, description="What to think about.")]) -> str:
         """Think about something longer, while the conversation goes on. You receive the conclusion."""
         running = deps.queries.running_branches(chat.room) + outcome.branches
-        if running >= MOST_BRANCHES:
+        if running >= MAX_BRANCHES:
             raise BadTool(f"You are thinking about {running} things already.", "Wait for one, or cancel one.")
         return f"Started as {outcome.start_branch(thought, deps.queries.last_history_seq(chat.room))}."
 
@@ -130,7 +130,7 @@ def _schedule_tool(deps: AgentDeps, chat: DeskChat, outcome: ChannelOutcome, now
     ) -> str:
         """Do something at certain times without being asked; your reply is sent to this conversation."""
         count = len(deps.schedules.all(chat.room))
-        if count >= MOST_SCHEDULES:
+        if count >= MAX_SCHEDULES:
             raise BadSchedule(f"There are {count} schedules here already.", "Cancel one first.")
         try:
             when = ScheduleTime(cron=cron, every_s=every_minutes and every_minutes * 60, at=at, zone=zone, hours=hours)
@@ -144,8 +144,8 @@ def _schedule_tool(deps: AgentDeps, chat: DeskChat, outcome: ChannelOutcome, now
     return make_tool(schedule)
 
 
-MOST_TURNS = 5
-MOST_WAKES = 3
+MAX_TURNS = 5
+MAX_WAKES = 3
 _QUERY_MESSAGES = 2
 """Latest messages that form the question for recall."""
 _MEMORIES = 8
@@ -172,7 +172,7 @@ class Channel:
         """Run the channel for new results of branches and workers."""
         chat = self._deps.queries.chat(str(job.payload["room"]))
         results = self._deps.queries.unread_results(chat.room)
-        if not results or chat.wakes >= MOST_WAKES:
+        if not results or chat.wakes >= MAX_WAKES:
             return None  # handled already, or the next message will include them
         if self._clock.now() - max(result.last_activity for result in results) < timedelta(seconds=DEBOUNCE_S):
             return None  # the newest result has a wake job of its own
@@ -221,7 +221,7 @@ class Channel:
         tools = channel_tools(self._deps, chat, outcome, self._clock.now(), scheduled=scheduled)
         box = Toolbox(tools, self._deps.guard)
         model = ""
-        for _ in range(MOST_TURNS):
+        for _ in range(MAX_TURNS):
             prompt = Prompt(messages=tuple(messages), tools=box.schemas)
             answer = await self._deps.models.ask(Role.CHANNEL, prompt, caller=Caller(chat.room, chat.character))
             model = answer.model

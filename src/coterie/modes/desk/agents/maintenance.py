@@ -29,15 +29,15 @@ SUMMARISE_AT, HURRY_AT, DROP_AT = 0.80, 0.85, 0.95
 UNKNOWN_WINDOW = 8_192
 """Tokens assumed where the context window of the model is unknown."""
 EVERY_S = 30.0
-MOST_SIGNALS = 200
-MOST_FAILURES = 3
+MAX_SIGNALS = 200
+MAX_FAILURES = 3
 PAUSE = timedelta(minutes=30)
-LONGEST_WORDS = 500
+MAX_WORDS = 500
 _MEMORIES = 40
 _SIGNALS = tuple(payload.kind for payload in (MemoryAdded, MemoryForgotten, MemoryMerged, MemorySuperseded))
 _INSTRUCTIONS = (
     "Write the short briefing that this character should have in mind now: who it is dealing with, what is planned, "
-    f"decided, promised and open. Plain sentences, at most {LONGEST_WORDS} words, nothing that is not in the material. "
+    f"decided, promised and open. Plain sentences, at most {MAX_WORDS} words, nothing that is not in the material. "
 )
 _GIVEN_UP = "It was retried as often as allowed and never finished."
 
@@ -255,7 +255,7 @@ class DeskMaintenance:
     def _count_signal(self, event: AnyEvent, characters: set[str]) -> None:
         owner = str(getattr(event.payload, "owner", ""))
         if owner in characters:
-            self._signals.setdefault(owner, deque(maxlen=MOST_SIGNALS)).append(event.kind)
+            self._signals.setdefault(owner, deque(maxlen=MAX_SIGNALS)).append(event.kind)
             self._changed[owner] = event.id
 
     def _latest_memory_event(self, character: str) -> int:
@@ -291,7 +291,7 @@ class DeskMaintenance:
             return False
         self._failures, self._paused_until = 0, None
         words = self._guard.redact(answer.text).split()
-        await self._append_bulletin(chat, " ".join(words[:LONGEST_WORDS]), upto, tuple(one.id for one in recalled))
+        await self._append_bulletin(chat, " ".join(words[:MAX_WORDS]), upto, tuple(one.id for one in recalled))
         return True
 
     async def _append_bulletin(self, chat: DeskChat, text: str, upto: int, memories: tuple[str, ...]) -> None:
@@ -307,5 +307,5 @@ class DeskMaintenance:
     def _failed(self, error: ModelError) -> None:
         self._failures += 1
         _log.warning("bulletin failed", failures=self._failures, error=redact(str(error)))
-        if self._failures >= MOST_FAILURES:
+        if self._failures >= MAX_FAILURES:
             self._paused_until, self._failures = self._clock.now() + PAUSE, 0

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from mcp_types import CallToolResult
     from mcp_types import Tool as Offered
 
-_LONGEST_BACKOFF_S = 300.0
+_MAX_BACKOFF_S = 300.0
 _MISSING = "MCP servers need the package mcp, which is not installed."
 _NOT_IN_NAMES = re.compile(r"[^A-Za-z0-9_-]+")
 _log = get_logger(__name__)
@@ -189,7 +189,7 @@ class McpServers:
                 self._mark_disconnected(name, redact(_error_text(error)))
             if not stop.is_set():
                 with suppress(TimeoutError):
-                    await asyncio.wait_for(stop.wait(), backoff_s(max(failures, 1), maximum=_LONGEST_BACKOFF_S))
+                    await asyncio.wait_for(stop.wait(), backoff_s(max(failures, 1), maximum=_MAX_BACKOFF_S))
         self._mark_disconnected(name, "Coterie is stopping.")
 
     async def _load_tools(self, name: str, settings: McpServerSettings, client: Client) -> None:

@@ -27,14 +27,14 @@ from coterie.modes.desk.queries import Process
 from coterie.modes.desk.sandbox.files import WorkspaceFiles
 from coterie.modes.desk.sandbox.sandbox import (
     DEFAULT_TIMEOUT_S,
-    LONGEST_TIMEOUT_S,
+    MAX_TIMEOUT_S,
     OUTPUT_BYTES,
     CommandResult,
     Sandbox,
 )
 from coterie.modes.desk.skills import Skills
 
-MOST_TURNS = 50
+MAX_TURNS = 50
 HUNG_AFTER_S = 300.0
 
 Tools = Callable[[str], Sequence[AgentTool]]
@@ -62,8 +62,8 @@ class Workers:
         worker = self._deps.queries.process(str(job.payload["room"]), str(job.payload["worker"]))
         if worker.state != "running":
             return None
-        if worker.steps >= MOST_TURNS:
-            return _end(worker, "failed", f"It used up its {MOST_TURNS} turns. So far: {worker.status or 'no status'}")
+        if worker.steps >= MAX_TURNS:
+            return _end(worker, "failed", f"It used up its {MAX_TURNS} turns. So far: {worker.status or 'no status'}")
         try:
             async with asyncio.timeout(self._hung_after_s):
                 result = await self._deps.processes.run_cancellable(worker, self._turn(worker, job.id))
@@ -174,7 +174,7 @@ def _end(worker: Process, state: WorkerEnd, result: str) -> JobResult:
     return JobResult([new_event], [wake_job(worker.room, worker.id, "end")])
 
 
-Timeout = Annotated[float, Field(ge=1, le=LONGEST_TIMEOUT_S, description="Seconds it may take.")]
+Timeout = Annotated[float, Field(ge=1, le=MAX_TIMEOUT_S, description="Seconds it may take.")]
 
 
 def worker_tools(sandbox: Sandbox, workspace: Path) -> list[AgentTool]:

@@ -17,12 +17,12 @@ from pathlib import Path, PurePosixPath
 from coterie.base.ids import new_id
 from coterie.modes.desk.errors import OutsideWorkspace, WorkspaceFileError
 
-MOST_READ = 50_000
+MAX_READ = 50_000
 """Bytes that one read returns."""
-MOST_WRITTEN = 10 << 20
-_MOST_LISTED = 1_000
-_MOST_FOUND = 100
-_MOST_SEARCHED = 2 << 20
+MAX_WRITTEN = 10 << 20
+_MAX_LISTED = 1_000
+_MAX_FOUND = 100
+_MAX_SEARCHED = 2 << 20
 _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _FILE = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 """Non-blocking: opening a named pipe must not wait for a writer."""
@@ -47,10 +47,10 @@ class WorkspaceFiles:
         self._root = root
 
     def read(self, path: str, *, offset: int = 0) -> str:
-        """Up to `MOST_READ` bytes from `offset`, with a note if there are more."""
+        """Up to `MAX_READ` bytes from `offset`, with a note if there are more."""
         with self._parent(path) as (folder, name), _file(folder, name, path) as file:
             size = os.fstat(file).st_size
-            data = os.pread(file, MOST_READ, max(offset, 0))
+            data = os.pread(file, MAX_READ, max(offset, 0))
         rest = size - max(offset, 0) - len(data)
         text = data.decode(errors="replace")
         return f"{text}\n[{rest} more bytes: read on from offset {size - rest}]" if rest > 0 else text
@@ -58,8 +58,8 @@ class WorkspaceFiles:
     def write(self, path: str, text: str) -> None:
         """Replace the file atomically."""
         data = text.encode()
-        if len(data) > MOST_WRITTEN:
-            raise WorkspaceFileError(f"{path} would be {len(data)} bytes.", f"Write at most {MOST_WRITTEN}.")
+        if len(data) > MAX_WRITTEN:
+            raise WorkspaceFileError(f"{path} would be {len(data)} bytes.", f"Write at most {MAX_WRITTEN}.")
         with self._parent(path, make=True) as (folder, name):
             _replace(folder, name, data, path)
 
@@ -67,7 +67,7 @@ class WorkspaceFiles:
         """Replace `old`, which must occur exactly once, by `new`."""
         with self._parent(path) as (folder, name):
             with _file(folder, name, path) as file:
-                if os.fstat(file).st_size > MOST_WRITTEN:
+                if os.fstat(file).st_size > MAX_WRITTEN:
                     raise WorkspaceFileError(f"{path} is too large to edit.", "Use a command for it.")
                 text = _all(file).decode(errors="surrogateescape")
             count = text.count(old) if old else 0
@@ -80,7 +80,7 @@ class WorkspaceFiles:
     def entries(self, path: str = ".") -> list[FileEntry]:
         with self._folder(path) as folder:
             prefix = "/".join(_parts(path))
-            return [_listed(entry, prefix) for entry in _entries(folder)][:_MOST_LISTED]
+            return [_listed(entry, prefix) for entry in _entries(folder)][:_MAX_LISTED]
 
     def search(self, text: str, path: str = ".") -> list[FileMatch]:
         """Lines that contain `text`, ignoring case, in the files below a folder."""
@@ -90,7 +90,7 @@ class WorkspaceFiles:
         with self._folder(path) as folder:
             for name, number, line in _matches(folder, "/".join(_parts(path)), text.casefold()):
                 found.append(FileMatch(name, number, line[:300]))
-                if len(found) == _MOST_FOUND:
+                if len(found) == _MAX_FOUND:
                     break
         return found
 
@@ -225,7 +225,7 @@ def _matches(folder: int, prefix: str, wanted: str) -> Iterator[tuple[str, int, 
                     os.close(inner)
             elif entry.is_file(follow_symlinks=False):
                 with _file(folder, entry.name, name) as file:
-                    text = os.pread(file, _MOST_SEARCHED, 0).decode(errors="replace")
+                    text = os.pread(file, _MAX_SEARCHED, 0).decode(errors="replace")
                 for number, line in enumerate(text.splitlines(), start=1):
                     if wanted in line.casefold():
                         yield name, number, line

@@ -28,7 +28,7 @@ from coterie.modes.desk.settings import DeskSettings
 _log = get_logger(__name__)
 
 DEFAULT_TIMEOUT_S = 60.0
-LONGEST_TIMEOUT_S = 300.0
+MAX_TIMEOUT_S = 300.0
 OUTPUT_BYTES = 50_000
 _READ_BYTES = 16_384
 _REAP_TIMEOUT_S = 10.0
@@ -102,7 +102,7 @@ class Sandbox:
             raise SandboxUnavailable(f"Commands are not run here: {status.reason}", status.fix)
         if not argv or any("\0" in argument for argument in argv):
             raise BadCommand("A command needs at least one word and no NUL characters.", "Give the program to run.")
-        timeout_s = min(max(timeout_s, 1.0), LONGEST_TIMEOUT_S)
+        timeout_s = min(max(timeout_s, 1.0), MAX_TIMEOUT_S)
         if status.state == "off":
             _log.warning("unconfined command", arguments=len(argv))
             return await run_command([*self._limits(timeout_s), *argv], timeout_s, cwd=workspace)
