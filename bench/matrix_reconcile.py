@@ -16,16 +16,16 @@ from tests.real.matrix_app import MatrixApp, house_on
 from tests.real.synapse import Synapse
 
 
-async def furnish_rooms(house: MatrixApp, account: str, rooms: int) -> None:
-    you = house.people.person("you")
+async def create_rooms(app: MatrixApp, account: str, rooms: int) -> None:
+    owner = app.people.person("you")
     for number in range(rooms):
-        room = await house.bot.rooms.room_for(account, f"Room {number}", "A room.", {"key": f"k{number}"})
-        await house.board.chats.begin_chat(room_ref(room), you, title=f"Room {number}")
-        await house.bot.update_room(room_ref(room))
+        room = await app.bot.rooms.room_for(account, f"Room {number}", "A room.", {"key": f"k{number}"})
+        await app.board.chats.begin_chat(room_ref(room), owner, title=f"Room {number}")
+        await app.bot.update_room(room_ref(room))
 
 
 def counted(synapse: Synapse) -> tuple[int, int, int]:
-    """Requests to make a room and to invite somebody so far, and state events."""
+    """Counts of requests to create rooms and to invite people, and of state events."""
     return (
         synapse.asked("/createRoom"),
         synapse.asked("/invite"),
@@ -34,23 +34,23 @@ def counted(synapse: Synapse) -> tuple[int, int, int]:
 
 
 async def measure(synapse: Synapse, folder: Path, rooms: int) -> dict[str, object]:
-    async with house_on(synapse, folder / "house", f"bot-{new_id().lower()}") as (house, ana):
+    async with house_on(synapse, folder / "data", f"bot-{new_id().lower()}") as (app, ana):
         log(f"making {rooms} rooms")
-        await furnish_rooms(house, ana.user, rooms)
-        house.matrix = house.matrix.model_copy(update={"owner": ""})
+        await create_rooms(app, ana.user, rooms)
+        app.matrix = app.matrix.model_copy(update={"owner": ""})
         before = counted(synapse)
-        await house.lose_database()
-        began, busy = time.perf_counter(), time.process_time()
-        await house.connect()
-        seconds = time.perf_counter() - began
-        log(f"{house.bot.report} in {seconds:.2f} s, {time.process_time() - busy:.2f} s of them at work here")
-        await house.bot.reconciler.write_metadata()
-        log(f"and told the homeserver, after {time.perf_counter() - began:.2f} s")
-        found = len(house.board.chats.rooms.on_surface(SURFACE))
-        middle, events = counted(synapse), house.store.reader.last_id()
-        await house.restart()
+        await app.lose_database()
+        started, busy = time.perf_counter(), time.process_time()
+        await app.connect()
+        seconds = time.perf_counter() - started
+        log(f"{app.bot.report} in {seconds:.2f} s, {time.process_time() - busy:.2f} s of CPU time here")
+        await app.bot.reconciler.write_metadata()
+        log(f"metadata written after {time.perf_counter() - started:.2f} s")
+        found = len(app.board.chats.rooms.on_surface(SURFACE))
+        middle, events = counted(synapse), app.store.reader.last_id()
+        await app.restart()
         after = counted(synapse)
-        written = [event.kind for event in house.store.reader.read(after=events)]
+        written = [event.kind for event in app.store.reader.read(after=events)]
         writes = len(written) + after[2] - middle[2]
         log(f"the second start wrote {written or 'nothing'} here and {after[2] - middle[2]} there")
         return {

@@ -22,7 +22,7 @@ _CHAT = (
     "LUL that was so good",
     "we need 20 more subs for the goal!!",
     "no way he makes that jump lmao",
-    "@nora_k left door left door left door",
+    "@nora_k left path left path left path",
     "noooooo",
     "I have played this 3 times and I still do not know what the lever does",
     "gg",

@@ -39,9 +39,9 @@ def cost(many: int, minutes: float, *, louder: bool = False) -> float:
         room, personas, admission_for(room, personas, configs.moderator(room)), seed=1, start_ms=_START
     )
     script = Script.read(SHIPPED_CONFIGS / "streams" / "left-door.toml")
-    heard = list(script_contexts(script, room.name, _START, minutes=minutes))
+    contexts = list(script_contexts(script, room.name, _START, minutes=minutes))
     before = time.process_time()
-    simulation.run(minutes, heard)
+    simulation.run(minutes, contexts)
     spent = time.process_time() - before
     return spent / (minutes * 60 / room.tempo.tick_s) / many * 1e6
 

@@ -38,47 +38,47 @@ from coterie.modes.crowd.settings import SHIPPED_CONFIGS
 
 _VOICES = ("rms", "slt")
 _QUICK = 5
-"""A small run hears one in so many of each kind, so that their shares stay the same. It is a few hundred words: slt was
-misheard in 1.7, 3.2 and 5.1 of a hundred by three such choices, where the whole gives 4.4."""
-_PLAIN = EnglishTextNormalizer()
-"""Whisper's, as usual where word errors are counted: spellings of one word, numbers and contractions are no error."""
+"""A quick run uses every fifth text of each kind. That is a few hundred words, so its rates vary: three such selections
+gave 1.7, 3.2 and 5.1 % for slt, where the full run gives 4.4 %."""
+_NORMALISER = EnglishTextNormalizer()
+"""Spellings of one word, numbers and contractions do not count as errors."""
 
 
 def words(text: str) -> list[str]:
-    return str(_PLAIN(text)).split()
+    return str(_NORMALISER(text)).split()
 
 
-def errors(wanted: Sequence[str], got: Sequence[str]) -> int:
-    """Words put in, left out or wrong."""
-    alphabet = {word: chr(0x4E00 + number) for number, word in enumerate({*wanted, *got})}
-    as_letters = ["".join(alphabet[word] for word in each) for each in (wanted, got)]
-    return int(edlib.align(*as_letters)["editDistance"]) if all(as_letters) else max(len(wanted), len(got))
+def errors(expected: Sequence[str], got: Sequence[str]) -> int:
+    """Inserted, deleted and substituted words."""
+    alphabet = {word: chr(0x4E00 + number) for number, word in enumerate({*expected, *got})}
+    as_letters = ["".join(alphabet[word] for word in each) for each in (expected, got)]
+    return int(edlib.align(*as_letters)["editDistance"]) if all(as_letters) else max(len(expected), len(got))
 
 
-def understood(speech: Pcm, recogniser: Recogniser) -> str:
-    """What the ear would make of it: cut into utterances, each understood."""
+def transcribe(speech: Pcm, recogniser: Recogniser) -> str:
+    """The transcript of all utterances that the detector finds."""
     silence = np.zeros(SAMPLE_RATE // 2, dtype=np.int16)
     whole = np.concatenate([silence, speech, silence])
     whole = np.pad(whole, (0, -len(whole) % CHUNK_SAMPLES)).astype("<i2")
-    cutting = UtteranceDetector()
-    found = [cutting.add(piece.tobytes()) for piece in whole.reshape(-1, CHUNK_SAMPLES)]
-    found.append(cutting.finish())
+    detector = UtteranceDetector()
+    found = [detector.add(piece.tobytes()) for piece in whole.reshape(-1, CHUNK_SAMPLES)]
+    found.append(detector.finish())
     return " ".join(fix_transcript(recogniser.transcribe(each.samples)) for each in found if each is not None)
 
 
 @dataclass
-class Heard:
-    """What one voice said, counted by kinds of text."""
+class RecognitionCounts:
+    """Word and error counts of one voice, by kind of text."""
 
     words: Counter[str] = field(default_factory=Counter)
     wrong: Counter[str] = field(default_factory=Counter)
     speech_s: float = 0.0
     cpu_s: float = 0.0
 
-    def hear(self, text: str, kind: str, speech: Pcm, recogniser: Recogniser) -> str:
-        began = time.process_time()
-        got = understood(speech, recogniser)
-        self.cpu_s += time.process_time() - began
+    def measure(self, text: str, kind: str, speech: Pcm, recogniser: Recogniser) -> str:
+        started = time.process_time()
+        got = transcribe(speech, recogniser)
+        self.cpu_s += time.process_time() - started
         self.speech_s += len(speech) / SAMPLE_RATE
         self.words[kind] += len(words(text))
         self.wrong[kind] += errors(words(text), words(got))
@@ -96,23 +96,23 @@ def f1(guessed: Sequence[bool], true: Sequence[bool]) -> float:
 
 
 def asks(text: str) -> bool:
-    """Whether one of the contexts that this makes is a question to the chat."""
+    """Whether a context of this text is a question to the chat."""
     found = [detect_event(sentence) for sentence in fixed_sentences(text)]
     return any(each is not None and each[0] == "chat_question" for each in found)
 
 
 async def delays(script: Script, recogniser: Recogniser, folder: Path) -> list[float]:
-    """Seconds from the last sound of a context's words to the context."""
+    """Seconds from the end of the speech of a context to the context."""
     file = folder / "stream.wav"
     ends = await asyncio.to_thread(synthesise_script, script, file)
     clock = SystemClock()
     sound = AudioSource(str(file), clock)
     found: list[float] = []
-    began = time.time()
+    started = time.time()
     async for context in transcribe_stream(sound.chunks(), recogniser, "bench", clock):
-        now = time.time() - began
-        # A line with a pause in it comes as several contexts: each is measured by when its own words ended.
-        ended = context.window.end / 1_000 - began
+        now = time.time() - started
+        # A line with a pause becomes several contexts, each measured from the end of its own words.
+        ended = context.window.end / 1_000 - started
         near = min(ends, key=lambda end: abs(end - ended))
         found.append(now - (near if abs(near - ended) < 0.5 else ended))
         progress(len(found), len(ends), "contexts")
@@ -127,14 +127,14 @@ async def run(quick: bool) -> dict[str, object]:
     if quick:
         held_out, spoken = held_out[::_QUICK], spoken[::_QUICK]
         script = script.model_copy(update={"line": script.line[:3]})
-    talk = PASSAGES[::_QUICK] if quick else PASSAGES
-    kinds = {"sentences": [text for text, _ in held_out], "script": spoken, "talk": list(talk)}
-    heard = {voice: Heard() for voice in _VOICES}
+    passages = PASSAGES[::_QUICK] if quick else PASSAGES
+    kinds = {"sentences": [text for text, _ in held_out], "script": spoken, "talk": list(passages)}
+    counts = {voice: RecognitionCounts() for voice in _VOICES}
     guesses: list[bool] = []
-    for voice, counted in heard.items():
+    for voice, counted in counts.items():
         for kind, texts in kinds.items():
             for number, text in enumerate(texts):
-                got = counted.hear(text, kind, synthesise(text, voice), recogniser)
+                got = counted.measure(text, kind, synthesise(text, voice), recogniser)
                 if kind == "sentences":
                     guesses.append(asks(got))
                 progress(number + 1, len(texts), f"{voice}, {kind}")
@@ -144,15 +144,15 @@ async def run(quick: bool) -> dict[str, object]:
     by_ear = f1(guesses, true * len(_VOICES))
     by_eye = f1([asks(text) for text, _ in held_out], true)
     log(f"questions to the chat: F1 {by_ear:.3f} as understood, {by_eye:.3f} as written, {len(held_out)} sentences")
-    cpu = sum(each.cpu_s for each in heard.values()) / sum(each.speech_s for each in heard.values())
+    cpu = sum(each.cpu_s for each in counts.values()) / sum(each.speech_s for each in counts.values())
     log(f"{cpu:.2f} seconds of CPU for a second of speech")
     with scratch_folder() as folder:
         late = await delays(script, recogniser, Path(folder))
     log(f"contexts {percentile(late, 0.5):.2f} s after their words, p95 {percentile(late, 0.95):.2f} s")
     return {
-        "wer": {voice: round(counted.rate(), 4) for voice, counted in heard.items()},
+        "wer": {voice: round(counted.rate(), 4) for voice, counted in counts.items()},
         "wer_by_kind": {
-            kind: {voice: round(counted.rate(kind), 4) for voice, counted in heard.items()} for kind in kinds
+            kind: {voice: round(counted.rate(kind), 4) for voice, counted in counts.items()} for kind in kinds
         },
         "context_p95_s": round(percentile(late, 0.95), 3),
         "context_p50_s": round(percentile(late, 0.5), 3),

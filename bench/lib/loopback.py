@@ -18,7 +18,7 @@ _RECEIVES = Path("/sys/class/net/lo/queues/rx-0/rps_cpus")
 
 @contextmanager
 def receive_on_other_core() -> Iterator[bool]:
-    """Whether it could be arranged."""
+    """Yields whether the system allowed it."""
     if sys.platform != "linux" or len(cores := sorted(os.sched_getaffinity(0))) < 2:
         yield False
         return
@@ -37,6 +37,6 @@ def receive_on_other_core() -> Iterator[bool]:
 
 
 def run_on_any_core() -> None:
-    """Run on every core again, whoever started this process."""
+    """Allow the current process to run on every core again."""
     if sys.platform == "linux":
         os.sched_setaffinity(0, range(os.cpu_count() or 1))

@@ -128,7 +128,7 @@ _WORDS = "the rain had stopped and Mara looked from her letter while somebody in
 
 
 def sample_draft(chance: random.Random, room: str, number: int) -> NewEvent:
-    """One plausible event of a long evening."""
+    """One plausible event of a long story."""
     people = ["you", "mara", "teo"]
     turn = f"t{number // 4}"
     text = " ".join(chance.choices(_WORDS, k=chance.randint(4, 30)))

@@ -78,8 +78,8 @@ def _installed() -> Path:
 @contextmanager
 def _served(package: Path, folder: Path) -> Iterator[str]:
     folder.mkdir(parents=True)
-    with socket.create_server(("127.0.0.1", 0)) as door:
-        port = door.getsockname()[1]
+    with socket.create_server(("127.0.0.1", 0)) as unused:
+        port = unused.getsockname()[1]
     command = ["node", "server.js", "--port", str(port), "--dataRoot", str((folder / "data").resolve()),
                "--configPath", str((folder / "config.yaml").resolve()), "--browserLaunchEnabled", "false",
                "--disableCsrf", "true"]  # fmt: skip
