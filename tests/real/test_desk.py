@@ -182,7 +182,7 @@ async def test_schedules_over_http(tmp_path: Path) -> None:
         desk = f"/desk/{(await server.ask('POST', '/desk', {'character': 'Mara'}, 201))['id']}"
         schedule = {"prompt": "Look at the news.", "when": {"cron": "0 8 * * 1-5", "zone": "Europe/Berlin"}}
         made = await server.ask("POST", f"{desk}/schedules", schedule, 201)
-        assert made["on"] and made["next"] and "cron 0 8" in made["told"]
+        assert made["on"] and made["next"] and "cron 0 8" in made["description"]
         path = f"{desk}/schedules/{made['id']}"
         off = await server.ask("POST", f"{path}/switch", {"on": False})
         assert (off["on"], off["next"]) == (False, None)

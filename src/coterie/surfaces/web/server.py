@@ -1,4 +1,4 @@
-"""The HTTP application: what a browser, a script or a watchdog can ask for."""
+"""The HTTP application, and the server that runs it."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ from coterie.surfaces.web.story.pages import router as chat_pages
 from coterie.surfaces.web.story.routes import drawer_router, search_router, turns_router
 from coterie.surfaces.web.story.routes import router as chats_router
 
-# Listening for requests until told to stop, then letting open ones finish.
+# The server
 
 
 class ServerExit(NamedTuple):
@@ -67,21 +67,21 @@ class ServerExit(NamedTuple):
 def run_server(
     web: FastAPI, settings: ServerSettings, *, within: AbstractAsyncContextManager[None], anew: bool = False
 ) -> ServerExit:
-    """Blocks. A port that is taken is told before anything starts; `within` is entered first and left last.
+    """Run until a signal. A port in use is an error before anything starts; `within` is entered first and left last.
 
-    `anew`: the caller starts a server again at the same port, so that a page may ask for that.
+    `anew`: the caller restarts the server at the same port, so that a page may request it.
     """
     family = socket.AF_INET6 if ":" in settings.host else socket.AF_INET
-    with socket.socket(family, socket.SOCK_STREAM) as door:
-        door.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    with socket.socket(family, socket.SOCK_STREAM) as listener:
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
-            door.bind((settings.host, settings.port))
+            listener.bind((settings.host, settings.port))
         except OSError as error:
             raise InUse(
                 f"Port {settings.port} on {settings.host} cannot be used ({error.strerror}).",
                 "Stop whatever uses it, or choose another: coterie serve --port 8001",
             ) from error
-        port: int = door.getsockname()[1]
+        port: int = listener.getsockname()[1]
         config = uvicorn.Config(
             web,
             log_config=None,
@@ -94,25 +94,25 @@ def run_server(
         if anew:
             web.state.start_anew = partial(setattr, server, "should_exit", True)
         with _signals_stop(server) as signals:
-            asyncio.run(_serve(server, door, within))
+            asyncio.run(_serve(server, listener, within))
         return ServerExit(port, bool(signals))
 
 
-async def _serve(server: uvicorn.Server, door: socket.socket, within: AbstractAsyncContextManager[None]) -> None:
-    # Not as the framework's lifespan: there an error at the start becomes a traceback, here it stays a sentence.
+async def _serve(server: uvicorn.Server, listener: socket.socket, within: AbstractAsyncContextManager[None]) -> None:
+    # Not a lifespan of the framework, which would turn an error at startup into a traceback.
     async with within:
         # What is loaded at the start stays: scanning it took 50 ms each time, in the middle of a reply.
         gc.collect()
         gc.freeze()
-        door.listen(server.config.backlog)  # whoever reads the address and comes at once waits, and is not turned away
-        host, port = door.getsockname()[:2]
+        listener.listen(server.config.backlog)  # before the address is printed, so that an early client can connect
+        host, port = listener.getsockname()[:2]
         print(f"Coterie is at http://{f'[{host}]' if ':' in host else host}:{port}  (Ctrl-C stops it)", flush=True)
-        await server.serve(sockets=[door])
+        await server.serve(sockets=[listener])
 
 
 @contextmanager
 def _signals_stop(server: uvicorn.Server) -> Iterator[list[int]]:
-    """Stopping when asked is a good end: uvicorn would raise the signal again and so die of it, store still open."""
+    """Stop the server on a signal; uvicorn alone would raise it again and end the process with an open store."""
     signals: list[int] = []
 
     def stop(number: int, _frame: object) -> None:
@@ -127,7 +127,7 @@ def _signals_stop(server: uvicorn.Server) -> Iterator[list[int]]:
             signal.signal(number, handler)
 
 
-# Pages are asked first and step aside for whoever does not want HTML.
+# Pages come first; they do not match requests that do not ask for HTML.
 _PAGES = (
     assets_router,
     home_pages,
@@ -147,7 +147,7 @@ _PAGES = (
     crowd_pages,
     crowd_fragments,
 )
-# Files come first: /characters/import is not a character called import.
+# Files come before characters: /characters/import is not a character called import.
 _API = (
     files_router,
     owner_router,
@@ -173,14 +173,14 @@ _API = (
 
 
 def create_web(services: Services, password: SecretStr | None = None, keyed: tuple[str, ...] = ()) -> FastAPI:
-    """With a password, everybody is asked for it at the door; without one, only this machine comes in.
+    """With a password every request needs a login; without one, only this machine is admitted.
 
-    `keyed` are paths whose callers bring a key of their own.
+    `keyed` are path prefixes whose routes check a key themselves.
     """
     web = FastAPI(
         title="Coterie",
         version=__version__,
-        description="Characters that remember. Errors are `{error, fix}`: what happened, and what to do next.",
+        description="Errors are `{error, fix}`: what happened, and what to do next.",
         docs_url=None,
         redoc_url=None,
     )
@@ -208,9 +208,9 @@ def create_web(services: Services, password: SecretStr | None = None, keyed: tup
             return JSONResponse({"status": "ok"}, headers=run)
         return JSONResponse({"status": "failing"}, status_code=503, headers=run)
 
-    @web.get("/metrics", summary="Figures in Prometheus' text form")
+    @web.get("/metrics", summary="Metrics in Prometheus text format")
     async def metrics() -> PlainTextResponse:
-        """Figures in Prometheus' text form."""
+        """Metrics in Prometheus text format."""
         return PlainTextResponse(services.metrics(), media_type="text/plain; version=0.0.4")
 
     return web

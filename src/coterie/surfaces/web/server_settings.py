@@ -22,7 +22,7 @@ class ServerSettings(Section):
     port: int = Field(default=8000, ge=0, le=65535)
     """The port; 0 picks a free one."""
     password: SecretStr | None = None
-    """What everybody must give to come in; `coterie password` sets it. Without one, only this machine may come in."""
+    """The login password; `coterie password` sets it. Without one, only this machine is admitted."""
     drain_s: int = Field(default=10, ge=0)
     """How long open requests may take to finish when the server stops."""
 
@@ -37,7 +37,7 @@ class ServerSettings(Section):
 
 
 def check_binding(settings: ServerSettings) -> None:
-    """P17: beyond this machine only with a password."""
+    """Refuse an address that other machines can reach, unless a password is set."""
     if settings.password is None and not is_loopback(settings.host):
         raise ConfigError(
             f"server.host is {settings.host}, which other machines can reach, and there is no password.",

@@ -94,6 +94,6 @@ async def test_s16_why_each_memory_came_to_mind_is_told_per_turn(web: Web) -> No
     assert prompt["why"]
     best = prompt["why"][0]
     assert "bees" in best["text"]
-    assert best["told"]
+    assert best["included"]
     assert best["score"] == pytest.approx(sum(best["parts"].values()))
     assert sum(part["tokens"] for part in prompt["parts"]) == prompt["tokens"]

@@ -187,10 +187,10 @@ async def test_s19_one_who_resumes_mid_reply_gets_all_of_its_words(served: Serve
 async def test_it_ends_when_the_client_goes(served: Served) -> None:
     _, chat = await served.web.begin()
     bus: Any = served.web.app.store.bus
-    before = len(bus._listeners)
+    before = len(bus._subscriptions)
     async with served.listen(chat) as listener:
         await listener.next()
-        assert len(bus._listeners) == before + 1
+        assert len(bus._subscriptions) == before + 1
     async with asyncio.timeout(20):
-        while len(bus._listeners) > before:
+        while len(bus._subscriptions) > before:
             await asyncio.sleep(0.01)

@@ -1,4 +1,4 @@
-"""How a character was before: every version of it, and what each one changed. S1"""
+"""Pages about characters: the gallery, one character with its activity and versions, the forms, the opening scene."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ from coterie.surfaces.web.shared.dependencies import (
 from coterie.surfaces.web.shared.prose import clean_line, excerpt
 from coterie.surfaces.web.shared.templates import PageRouter, fragment_response, page_response
 
-# Where a character is to be found: its stories, the threads it writes in, its crowds, its desks, its memory.
+# Where a character takes part
 
 
 _REMEMBERED = 6
@@ -46,7 +46,7 @@ _REMEMBERED = 6
 
 @dataclass(frozen=True)
 class StoryActivity:
-    """A story it is in."""
+    """A story with the character."""
 
     id: str
     title: str
@@ -59,7 +59,7 @@ class StoryActivity:
 
 @dataclass(frozen=True)
 class ThreadActivity:
-    """A thread it answers in, beside a document."""
+    """A thread about a document that the character answers in."""
 
     id: str
     title: str
@@ -71,7 +71,7 @@ class ThreadActivity:
 
 @dataclass(frozen=True)
 class CrowdActivity:
-    """A room of the crowd where it is a regular."""
+    """A crowd room that the character is a member of."""
 
     name: str
     title: str
@@ -81,11 +81,11 @@ class CrowdActivity:
 
 @dataclass(frozen=True)
 class DeskActivity:
-    """A conversation at the desk, and what is being done in it."""
+    """A desk conversation and its running tasks."""
 
     desk: RecentItem
     running: list[tuple[str, str]]
-    """Each task, and how it stands."""
+    """Task and status of each."""
 
 
 @dataclass(frozen=True)
@@ -94,11 +94,11 @@ class CharacterActivity:
     drafts: list[ThreadActivity]
     crowds: list[CrowdActivity]
     seats: list[tuple[str, str]]
-    """Rooms in which it could sit, by name and title."""
+    """Crowd rooms that it can join, by name and title."""
     desks: list[DeskActivity]
     memories: int
     remembered: list[str]
-    """What it took to mind last."""
+    """Its newest memories."""
 
     @property
     def places(self) -> int:
@@ -206,7 +206,7 @@ FIELDS = {
 class FieldChange:
     label: str
     lines: list[tuple[str, str]]
-    """With the mark `+`, `-` or a space."""
+    """Each with `+`, `-` or a space before it."""
 
 
 @dataclass(frozen=True)
@@ -215,7 +215,7 @@ class CharacterVersion:
     identity: Identity
     written: datetime | None
     changes: list[FieldChange]
-    """Against the version before; of the first there are none."""
+    """Compared with the version before; empty for the first."""
 
 
 def version_history(versions: Sequence[Character], written: Mapping[int, datetime]) -> list[CharacterVersion]:
@@ -234,7 +234,7 @@ def _changes(before: Identity, after: Identity) -> list[FieldChange]:
     for name, label in FIELDS.items():
         old, new = _lines(getattr(before, name)), _lines(getattr(after, name))
         if old != new:
-            # Lines that only hint where in a line something changed are for terminals.
+            # `?` lines point at characters within a line, which only works in a terminal.
             marked = [line for line in difflib.ndiff(old, new) if not line.startswith("?")]
             found.append(FieldChange(label, [(line[0], line[2:]) for line in marked]))
     return found
@@ -244,7 +244,7 @@ def _lines(value: str | list[str]) -> list[str]:
     return value.splitlines() if isinstance(value, str) else [line for item in value for line in item.splitlines()]
 
 
-# The characters: who there is, who they are, how they are written, and how a chat with one begins. S1, S7–S10, S25
+# Pages
 
 
 async def _activity_queries(
@@ -325,7 +325,7 @@ async def edit(characters: CharactersDep, request: Request, character_id: str) -
 async def kickoff(
     characters: CharactersDep, workspaces: WorkspacesDep, request: Request, character_id: str
 ) -> Response:
-    """The page is there at once; what the classifier reads from the prose comes into it when it is ready."""
+    """Shown at once; the form, which waits for the classifier, is loaded into it."""
     return page_response(
         request,
         "characters/opening.html",
@@ -351,7 +351,7 @@ async def kickoff_form(characters: CharactersDep, story: StoryDep, character_id:
 
 
 async def _proposal(story: StoryService, character: Character) -> OpeningProposal:
-    """S8: whatever goes wrong, there is a form."""
+    """The proposed opening, or an empty form if the model fails."""
     try:
         return await story.propose_opening(character.id)
     except CoterieError as error:
@@ -365,7 +365,7 @@ def _by_hand(character: Character) -> OpeningProposal:
 
 
 def one_line_description(identity: Identity) -> str:
-    """The first sentence about somebody, or what they are like."""
+    """The first sentence of the persona, or the traits."""
     text = excerpt(identity.persona, 400)
     end = next((at + 1 for at, c in enumerate(text) if c in ".!?" and text[at + 1 : at + 2] in ("", " ")), len(text))
     return shorten(text[:end], _SNIPPET, placeholder=" …") or ", ".join(identity.traits[:5])

@@ -1,4 +1,4 @@
-"""Characters: made, rewritten, looked at, started over. S1, S8, S25"""
+"""The API for characters: create, edit, begin a chat, reset, delete, and import and export of files."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ async def list_characters(characters: CharactersDep) -> list[CharacterResponse]:
     return [CharacterResponse.of(character) for character in characters.all()]
 
 
-@router.post("", summary="Make a character", status_code=status.HTTP_201_CREATED)
+@router.post("", summary="Create a character", status_code=status.HTTP_201_CREATED)
 async def create_character(character_importer: CharacterImporterDep, body: CharacterRequest) -> CharacterResponse:
     return CharacterResponse.of(await character_importer.author(Identity(id=new_id(), **body.model_dump())))
 
@@ -66,18 +66,18 @@ async def ready_made() -> list[ReadyMadeCharacter]:
     return [ReadyMadeCharacter(name=name, in_short=starter_summary(name)) for name in STARTER_NAMES]
 
 
-@router.post("/ready/{name}", summary="Take in a ready-made character", status_code=status.HTTP_201_CREATED)
+@router.post("/ready/{name}", summary="Add a ready-made character", status_code=status.HTTP_201_CREATED)
 async def create_ready_made(character_importer: CharacterImporterDep, name: str) -> CharacterResponse:
     return CharacterResponse.of(await character_importer.author(starter_character(name)))
 
 
-@router.get("/{character_id}", summary="A character with every version of it")
+@router.get("/{character_id}", summary="A character with all its versions")
 async def show(characters: CharactersDep, character_id: str) -> CharacterWithVersions:
     versions = [CharacterResponse.of(version) for version in characters.versions(character_id)]
     return CharacterWithVersions(**CharacterResponse.of(characters.get(character_id)).model_dump(), versions=versions)
 
 
-@router.put("/{character_id}", summary="Write a character anew; chats that began keep the version they began with")
+@router.put("/{character_id}", summary="Edit a character; existing chats keep their version")
 async def rewrite(
     characters: CharactersDep, character_importer: CharacterImporterDep, character_id: str, body: CharacterRequest
 ) -> CharacterResponse:
@@ -97,7 +97,7 @@ async def begin_chat(store: StoreDep, story: StoryDep, character_id: str, openin
     return ChatResponse.of(store, story, await story.begin(character_id, opening))
 
 
-@router.post("/{character_id}/reset", summary="Start a character's life over; who it is stays")
+@router.post("/{character_id}/reset", summary="Reset a character: its chats, memories and relationships")
 async def reset(
     characters: CharactersDep, story: StoryDep, character_id: str, body: ConfirmRequest
 ) -> CharacterResponse:
@@ -105,15 +105,13 @@ async def reset(
     return CharacterResponse.of(characters.get(character_id))
 
 
-@router.post("/{character_id}/delete", summary="Take a character out of the cast; its chats and its folder stay")
+@router.post("/{character_id}/delete", summary="Delete a character; its chats and its folder stay")
 async def delete(characters: CharactersDep, character_id: str, body: ConfirmRequest) -> DoneResponse:
     await characters.delete(character_id, body.confirm)
     return DoneResponse()
 
 
-# Files that come in and go out: cards, SillyTavern chats, chats to keep, whole characters. S9, S26
-#
-# A file is the body of its request; what it is follows from what is in it.
+# Import and export. A file is the body of its request; its format is detected from its content.
 
 
 files_router = APIRouter(tags=["files"], responses=ERROR_RESPONSES)
@@ -130,7 +128,7 @@ _TYPES = {
 
 @files_router.post(
     "/characters/import",
-    summary="Take in a character: a card (JSON, PNG, CHARX) or a whole character exported here",
+    summary="Import a character: a card (JSON, PNG, CHARX) or a character exported here",
     status_code=status.HTTP_201_CREATED,
     openapi_extra=FILE_BODY,
 )
@@ -142,7 +140,7 @@ async def import_character(
 
 
 @files_router.get(
-    "/characters/{character_id}/export", summary="A character as a card, or whole with its memories as one file"
+    "/characters/{character_id}/export", summary="A character as a card, or with its memories as one file"
 )
 async def export_character_file(
     store: StoreDep,
@@ -160,7 +158,7 @@ async def export_character_file(
 
 @files_router.post(
     "/characters/{character_id}/chats/import",
-    summary="Take in a SillyTavern chat (JSONL) with its turns and swipes",
+    summary="Import a SillyTavern chat (JSONL) with its turns and swipes",
     status_code=status.HTTP_201_CREATED,
     openapi_extra=FILE_BODY,
 )
@@ -190,14 +188,14 @@ def _file(data: bytes, kind: str, name: str) -> Response:
     return Response(data, media_type=_TYPES[kind], headers={"Content-Disposition": disposition})
 
 
-# Portraits of characters, shown small beside their words.
+# Portraits
 
 
 portrait_router = APIRouter(include_in_schema=False)
 
 
 def portrait_url(workspaces: Workspaces, character_id: str) -> str:
-    """Where a character's picture is, or nothing if it has none. A new picture has a new address."""
+    """The address of a character's portrait, empty if it has none; a new portrait has a new address."""
     found = read_portrait(workspaces.folder(character_id))
     return f"/characters/{character_id}/portrait?of={found.version:x}" if found else ""
 

@@ -1,4 +1,4 @@
-"""Somebody of a room of the crowd, as they are by now: what they are up to, and how far they have drifted. C14"""
+"""Pages of the crowd: the rooms, one room with its stream and chat, its members, and the overlay for a broadcast."""
 
 from __future__ import annotations
 
@@ -28,23 +28,23 @@ from coterie.surfaces.web.shared.templates import PageRouter, fragment_response,
 
 @dataclass(frozen=True)
 class MemberView:
-    """Somebody of a room, as they are by now."""
+    """A member of a room with its present traits and activity."""
 
     persona: Persona
     history: list[DriftSnapshot]
     now: DriftSnapshot
     mood: str
-    """What they are up to."""
+    """`away`, `asleep`, `watching` or `typing`."""
 
     @property
     def changed(self) -> float:
-        """How far they have drifted, all traits together."""
+        """The sum of the changes of all traits."""
         now, written = self.now.traits.model_dump(), self.persona.traits.model_dump()
         return float(sum(abs(now[trait] - written[trait]) for trait in TRAITS))
 
     @property
     def drifted(self) -> list[tuple[str, float, float]]:
-        """The traits that are not as written: what they were, and are."""
+        """The changed traits with their written and present value."""
         now, written = self.now.traits.model_dump(), self.persona.traits.model_dump()
         return [(trait, written[trait], now[trait]) for trait in TRAITS if now[trait] != written[trait]]
 
@@ -57,9 +57,6 @@ def member_view(room: CrowdRoom, persona: Persona) -> MemberView:
         if mind is not None:
             mood = "typing" if mind.typing else "asleep" if persona.is_asleep(at_ms) else "watching"
     return MemberView(persona, room.drift.history(persona), room.drift.current(persona), mood)
-
-
-# The crowd's pages: the rooms, one room with its stream and its chat, and the overlay for a broadcast. C19
 
 
 router = PageRouter(prefix="/crowd")
@@ -98,7 +95,7 @@ async def room(store: StoreDep, characters: CharactersDep, crowd: CrowdDep, requ
 
 @crowd_fragments.get("/{room}/overlay")
 async def overlay(crowd: CrowdDep, request: Request, room: str) -> Response:
-    """The chat alone on nothing, for OBS."""
+    """The chat on a transparent background, for OBS."""
     opened = await crowd.room(room)
     hues = {persona.name: hue_class(persona.name) for persona in opened.authored_personas}
     return page_response(request, "crowd/overlay.html", room=CrowdRoomResponse.of(opened), hues=hues)
@@ -128,7 +125,7 @@ async def person(crowd: CrowdDep, room: str, name: str) -> Response:
 
 @crowd_fragments.get("/{room}/messages/{number}")
 async def said(store: StoreDep, crowd: CrowdDep, room: str, number: int) -> Response:
-    """One message: where its seconds went, why it was said, and what a moderator can do."""
+    """One message: its latency by stage, the decision behind it, and moderation actions."""
     opened = await crowd.room(room)
     found = [message for message in await opened.gateway.after(number - 1) if message.number == number]
     message = found[0] if found else None
@@ -163,11 +160,11 @@ async def what_if_replay(
     contrarian: Annotated[float, Query(ge=0, le=1)],
     warmth: Annotated[float, Query(ge=0, le=1)],
 ) -> Response:
-    """The last evening again, had one of them been different."""
+    """Replay the last session with changed traits of one persona."""
     opened = await crowd.room(room)
-    told = dict(zip(TRAITS, (talkativeness, meme_level, helpfulness, contrarian, warmth), strict=True))
+    traits = dict(zip(TRAITS, (talkativeness, meme_level, helpfulness, contrarian, warmth), strict=True))
     authored = opened.persona(persona)
-    changed = authored.model_copy(update={"traits": authored.traits.model_copy(update=told)})
+    changed = authored.model_copy(update={"traits": authored.traits.model_copy(update=traits)})
     moderator = crowd.configs.moderator(opened.rules)
     replayed = await asyncio.to_thread(replay_with_change, store.reader, opened.rules.name, moderator, changed)
     gone, come = replayed.only_recorded(), replayed.only_replayed()

@@ -1,4 +1,4 @@
-"""Rooms of the crowd: what is said in them, who may say it, and the evenings that run. C3, C14, C16, C19"""
+"""The API for crowd rooms: messages, sessions, members, moderation, and the live stream of a room."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ class CrowdRoomResponse(ResponseModel):
 
 class StartSessionRequest(RequestModel):
     stream: str = Field(default=SAMPLE, max_length=2_000)
-    """`sample`, a file of this machine (script, subtitles, text, sound), or an address of a stream."""
+    """`sample`, a file on this machine (script, subtitles, text, audio), or the address of a stream."""
     speaking: LineSource = "model"
 
 
@@ -81,7 +81,7 @@ class ChatLineRequest(RequestModel):
     text: str = Field(min_length=1, max_length=4_000)
     reply_to: str | None = Field(default=None, max_length=64)
     id: str | None = Field(default=None, max_length=64, pattern=r"^[!-~]+$")
-    """Yours: the same again is the same message."""
+    """Chosen by the client; a repeated id is the same message."""
 
 
 class ModerationRequest(RequestModel):
@@ -102,7 +102,7 @@ class FreezeRequest(RequestModel):
 
 class AddMemberRequest(RequestModel):
     character: str = Field(min_length=1, max_length=200)
-    """Of the cast, by id or name."""
+    """By id or name."""
 
 
 class TempoRequest(RequestModel):
@@ -118,29 +118,29 @@ class ModerationPolicyRequest(RequestModel):
 
 
 class RoomRulesRequest(RequestModel):
-    """Limits and moderation count at once, the tempo from the next session on."""
+    """Limits and moderation apply at once, the tempo from the next session on."""
 
     tempo: TempoRequest
     moderation: ModerationPolicyRequest
 
 
 def owner_chat_name(characters: Characters) -> str:
-    """As the chat knows you: one line, no sign that would make it a mention."""
+    """The owner's name in the chat: one line, without characters that would make it a mention."""
     name = "".join(letter for letter in characters.owner().name if letter.isprintable() and letter != "@")
     return name.strip()[:40] or "You"
 
 
-@router.get("", summary="Every room, and whether an evening runs in it")
+@router.get("", summary="All rooms, and whether a session runs in each")
 async def rooms(crowd: CrowdDep) -> list[CrowdRoomResponse]:
     return [CrowdRoomResponse.of(await crowd.room(name)) for name in crowd.configs.rooms()]
 
 
-@router.get("/personas", summary="Everybody who can be in a room")
+@router.get("/personas", summary="All personas that can be in a room")
 async def personas(crowd: CrowdDep) -> list[Persona]:
     return list(crowd.configs.personas().values())
 
 
-@router.post("/personas/{name}/meet", summary="Take somebody into the cast, to be met in a story")
+@router.post("/personas/{name}/meet", summary="Add a persona as a character, for stories")
 async def meet(
     characters: CharactersDep, crowd: CrowdDep, character_importer: CharacterImporterDep, name: str
 ) -> CharacterResponse:
@@ -155,17 +155,17 @@ async def one(crowd: CrowdDep, room: str) -> CrowdRoomResponse:
     return CrowdRoomResponse.of(await crowd.room(room))
 
 
-@router.get("/{room}/rules", summary="The room's file: tempo, limits, moderation, and the numbers behind decisions")
+@router.get("/{room}/rules", summary="The room's configuration: tempo, limits, moderation, decision parameters")
 async def rules(crowd: CrowdDep, room: str) -> RoomConfig:
     return crowd.configs.room(room)
 
 
-@router.put("/{room}/rules", summary="Change the room's tempo and moderation; kept as a file of your own")
+@router.put("/{room}/rules", summary="Change the room's tempo and moderation; stored as a file of your own")
 async def change_rules(crowd: CrowdDep, room: str, body: RoomRulesRequest) -> RoomConfig:
     return (await crowd.change_rules(room, body.model_dump())).rules
 
 
-@router.get("/{room}/messages", summary="What was said, oldest first")
+@router.get("/{room}/messages", summary="Messages, oldest first")
 async def messages(
     crowd: CrowdDep,
     room: str,
@@ -179,7 +179,7 @@ async def messages(
     return [message for message in found if message.number < before][-limit:]
 
 
-@router.post("/{room}/messages", summary="Say something, as yourself")
+@router.post("/{room}/messages", summary="Send a message as the owner")
 async def say(characters: CharactersDep, crowd: CrowdDep, room: str, body: ChatLineRequest) -> ChatMessage:
     gateway = (await crowd.room(room)).gateway
     author = ChatAuthor(name=owner_chat_name(characters), kind="human")
@@ -187,17 +187,17 @@ async def say(characters: CharactersDep, crowd: CrowdDep, room: str, body: ChatL
     return await gateway.post(post)
 
 
-@router.post("/{room}/seats", summary="Let somebody of the cast sit in a room, from the next session on")
+@router.post("/{room}/seats", summary="Add a character to a room, from the next session on")
 async def seat(characters: CharactersDep, crowd: CrowdDep, room: str, body: AddMemberRequest) -> Persona:
     return await crowd.add_member(room, characters.find(body.character).identity)
 
 
-@router.post("/{room}/start", summary="Begin an evening around a stream")
+@router.post("/{room}/start", summary="Start a session around a stream")
 async def start(crowd: CrowdDep, room: str, body: StartSessionRequest) -> CrowdRoomResponse:
     return CrowdRoomResponse.of(await crowd.start(room, body.stream.strip() or SAMPLE, line_source=body.speaking))
 
 
-@router.post("/{room}/stop", summary="End the evening; everybody looks back")
+@router.post("/{room}/stop", summary="End the session; members store what they remember")
 async def stop(crowd: CrowdDep, room: str) -> CrowdRoomResponse:
     return CrowdRoomResponse.of(await crowd.stop(room))
 
@@ -209,31 +209,29 @@ async def rule(characters: CharactersDep, crowd: CrowdDep, room: str, body: Mode
     return DoneResponse()
 
 
-@router.get("/{room}/audit", summary="What was refused, redacted, noted or ruled, newest first")
+@router.get("/{room}/audit", summary="The moderation log, newest first")
 async def audit(
     store: StoreDep, crowd: CrowdDep, room: str, limit: Annotated[int, Query(ge=1, le=_MAX_LISTED)] = 100
 ) -> list[AuditRecord]:
     return audit_records(store, (await crowd.room(room)).rules.name, limit)
 
 
-@router.post("/{room}/people/{name}/revert", summary="Take somebody back to an earlier snapshot, exactly")
+@router.post("/{room}/people/{name}/revert", summary="Revert a member's traits to an earlier snapshot")
 async def revert(crowd: CrowdDep, room: str, name: str, body: RevertRequest) -> DoneResponse:
     opened = await crowd.room(room)
     await opened.drift.revert(opened.persona(name), body.to)
     return DoneResponse()
 
 
-@router.post("/{room}/people/{name}/freeze", summary="Forbid somebody to change, or allow it again")
+@router.post("/{room}/people/{name}/freeze", summary="Freeze or unfreeze a member's traits")
 async def freeze(crowd: CrowdDep, room: str, name: str, body: FreezeRequest) -> DoneResponse:
     opened = await crowd.room(room)
     await opened.drift.freeze(opened.persona(name), body.frozen)
     return DoneResponse()
 
 
-# A crowd's room as it happens, for its page and the overlay: one stream of events, resumed by the last number. C3, C19
-#
-# `snapshot` and `messages` hold what the firehose's frames hold, a tick at a time; a page that cannot keep up gets a
-# snapshot like any other slow reader. `context`, `trends`, `audit` and `state` are told as they come.
+# The live stream of a room, for its page and the overlay. A `frame` holds the messages of one tick, or a snapshot for a
+# page that cannot keep up; a client resumes by the number of the last message.
 
 
 events_router = APIRouter(tags=["crowd"], responses=ERROR_RESPONSES)
@@ -243,7 +241,7 @@ _EVENT_NAMES: dict[type[Any], str] = {StreamContext: "context", Trends: "trends"
 
 
 class _PageReader:
-    """A page, as the fan-out sees it: what was handed over and not yet written is what waits."""
+    """A page as a reader of the fan-out; bytes queued and not yet written count as outstanding."""
 
     encoding: Encoding = "text"
 
@@ -266,7 +264,7 @@ class _PageReader:
 
 @events_router.get(
     "/crowd/{room}/live",
-    summary="The room as it happens: `frame`, `context`, `trends`, `audit`, `state` (text/event-stream)",
+    summary="The live stream of a room: `frame`, `context`, `trends`, `audit`, `state` (text/event-stream)",
     response_class=EventSourceResponse,
 )
 async def live(
@@ -304,8 +302,8 @@ async def _stream(
         for context in room.contexts:
             yield _event("context", context.to_json())
         room.fanout.join(reader, missed)
-        while (news := await reader.outgoing.get()) is not None:
-            name, data, number = news
+        while (item := await reader.outgoing.get()) is not None:
+            name, data, number = item
             yield _event(name, data, number)
             if name == "frame":
                 reader.written(data)
@@ -317,8 +315,8 @@ async def _stream(
 
 async def _listen(store: Store, room: CrowdRoom, reader: _PageReader) -> None:
     pattern = f"*.*.{room.rules.name}"
-    async with store.bus.subscribe(pattern, limit=10_000, when_slow=WhenSlow.DROP_OLDEST) as heard:
-        async for message in heard:
+    async with store.bus.subscribe(pattern, limit=10_000, when_slow=WhenSlow.DROP_OLDEST) as messages:
+        async for message in messages:
             if (name := _EVENT_NAMES.get(type(message.body))) is not None:
                 reader.outgoing.put_nowait((name, message.body.wire(), None))
             elif message.subject.startswith("crowd.state."):
@@ -331,5 +329,5 @@ async def _end_on_shutdown(stopping: anyio.Event, reader: _PageReader) -> None:
 
 
 def _event(name: str, data: str, number: int | None = None) -> ServerSentEvent:
-    # JSON by pydantic may hold U+2028, which no reader of events takes for a line's end; CR and LF are escaped in it.
+    # Pydantic's JSON escapes CR and LF; U+2028 ends no line of an event stream.
     return ServerSentEvent(data, event=name, id=None if number is None else str(number), sep="\n")

@@ -1,4 +1,4 @@
-"""The desk's pages: the conversations, and one of them with what goes on beside it. D1, D2, D4, D15"""
+"""Pages of the desk: the conversations, one conversation with its activity, and its live updates."""
 
 from __future__ import annotations
 
@@ -22,29 +22,27 @@ from coterie.surfaces.web.shared.prose import clean_line, excerpt
 from coterie.surfaces.web.shared.templates import PageRouter, fragment_response, page_response
 from coterie.surfaces.web.story.live import LiveUpdate, can_resume
 
-# What an open page is told of a desk: that something happened. It then asks for what it shows.
-#
-# Fifty workers record fifty things a second; a page looks twice a second at most, so what happens in between is told
-# once.
+# Live updates only say that something changed; the page then loads what it shows. Fifty workers can record fifty events
+# a second, so updates are sent at most every half second.
 
 
 _TICK_S = 0.5
 
 
 async def desk_updates(feed: Feed, room: str, after: int) -> AsyncIterator[LiveUpdate]:
-    whole = not can_resume(feed, after)
-    async with feed.follow(room, None if whole else after) as following:
-        yield LiveUpdate("timeline" if whole else "caught-up", {}, following.after)
-        told = 0.0
+    fresh = not can_resume(feed, after)
+    async with feed.follow(room, None if fresh else after) as subscription:
+        yield LiveUpdate("timeline" if fresh else "caught-up", {}, subscription.after)
+        last_sent = 0.0
         loop = asyncio.get_running_loop()
-        async for news in following:
-            if isinstance(news, LiveText):
+        async for item in subscription:
+            if isinstance(item, LiveText):
                 continue
-            # The last of a burst is told too: the wait is before telling, and what comes meanwhile is read with it.
-            if (rest := told + _TICK_S - loop.time()) > 0:
+            # The wait comes before the update, so that the page also loads what happens meanwhile.
+            if (rest := last_sent + _TICK_S - loop.time()) > 0:
                 await asyncio.sleep(rest)
-            told = loop.time()
-            yield LiveUpdate("changed", {"kind": news.kind, "model": ""}, news.id)
+            last_sent = loop.time()
+            yield LiveUpdate("changed", {"kind": item.kind, "model": ""}, item.id)
 
 
 router = PageRouter(prefix="/desk")
@@ -76,9 +74,9 @@ class DeskTurnView:
 @router.get("")
 async def desks(store: StoreDep, characters: CharactersDep, desk: DeskDep, request: Request) -> Response:
     listed = [_chat_row(store, characters, desk, chat) for chat in desk.queries.chats()]
-    standing = await desk.sandbox.status()
+    sandbox = await desk.sandbox.status()
     choices = [(character.id, clean_line(character.name)) for character in characters.all()]
-    return page_response(request, "desk/chats.html", chats=listed, choices=choices, sandbox=standing)
+    return page_response(request, "desk/chats.html", chats=listed, choices=choices, sandbox=sandbox)
 
 
 @router.get("/{chat}")
@@ -92,7 +90,7 @@ async def show(
     chat: str,
 ) -> Response:
     found = desk.queries.chat(f"room:{chat}")
-    at = feed.last_id()  # before anything is read: what comes later is told
+    at = feed.last_id()  # read first, so that later changes arrive as live updates
     return page_response(
         request,
         "desk/chat.html",
@@ -132,7 +130,7 @@ async def _now(store: Store, characters: Characters, desk: DeskService, models: 
 
 
 def _reply_pending(desk: DeskService, chat: DeskChat) -> bool:
-    """Whether somebody spoke and is not answered yet."""
+    """Whether the newest message has no reply yet."""
     newest = desk.queries.newest_message(chat.room)
     return newest is not None and not desk.replies.handled(newest)
 

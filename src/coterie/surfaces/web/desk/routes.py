@@ -1,4 +1,4 @@
-"""The desk: conversations with a character at work, and everything that goes on in them. D1, D2, D15, D20"""
+"""The API for the desk: conversations, workers, confirmations, schedules and skills."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ from coterie.surfaces.web.shared.dependencies import CharactersDep, DeskDep, Mod
 from coterie.surfaces.web.shared.errors import ERROR_RESPONSES
 from coterie.surfaces.web.story.schemas import DoneResponse, Name, Prose, RequestModel, ResponseModel
 
-# What the desk's part of the API takes and gives, as JSON.
+# Requests and responses
 
 
 class DeskChatRequest(RequestModel):
@@ -41,13 +41,13 @@ class DeskChatRequest(RequestModel):
     """By name or id."""
     title: str = Field(default="", max_length=200)
     webhook: str = Field(default="", max_length=200, pattern=r"^[^\x00-\x1f\x7f]*$")
-    """A room of `POST /webhook` that is to be this conversation."""
+    """Bind this conversation to a room of `POST /webhook`."""
 
 
 class DeskMessageRequest(RequestModel):
     text: Prose = Field(min_length=1)
     key: str | None = Field(default=None, max_length=200)
-    """The same key again is the same message: nothing is said twice."""
+    """A repeated key is the same message."""
 
 
 class FollowUpRequest(RequestModel):
@@ -57,7 +57,7 @@ class FollowUpRequest(RequestModel):
 class TaskRequest(RequestModel):
     task: Prose = Field(min_length=1)
     interactive: bool = False
-    """Keep the worker, to give it follow-ups."""
+    """Keep the worker for follow-ups."""
 
 
 class ConfirmationRequest(RequestModel):
@@ -66,7 +66,7 @@ class ConfirmationRequest(RequestModel):
 
 class ScheduleRequest(RequestModel):
     prompt: Prose = Field(min_length=1)
-    """What the character is told when it is due."""
+    """The prompt when it is due."""
     when: ScheduleTime
 
 
@@ -81,8 +81,8 @@ class SandboxStatusResponse(ResponseModel):
     fix: str
 
     @classmethod
-    def of(cls, standing: SandboxStatus) -> SandboxStatusResponse:
-        return cls(state=standing.state, reason=standing.reason, fix=standing.fix)
+    def of(cls, status: SandboxStatus) -> SandboxStatusResponse:
+        return cls(state=status.state, reason=status.reason, fix=status.fix)
 
 
 class ProcessResponse(ResponseModel):
@@ -98,9 +98,9 @@ class ProcessResponse(ResponseModel):
     steps: int
     calls: int
     result: str
-    """What came of it; while it waits, its question."""
+    """The result; while it waits, its question."""
     needs_yes: bool
-    """It waits for your yes or no, and for nothing else."""
+    """Whether it waits for a confirmation."""
 
     @classmethod
     def of(cls, process: Process) -> ProcessResponse:
@@ -121,7 +121,7 @@ class ProcessResponse(ResponseModel):
 
 
 class StepResponse(ResponseModel):
-    """One thing a worker said or did."""
+    """One step of a worker."""
 
     role: str
     text: str
@@ -135,19 +135,19 @@ class StepResponse(ResponseModel):
 
 class ProcessDetailResponse(ProcessResponse):
     done: list[StepResponse]
-    """Step by step, oldest first."""
+    """Steps, oldest first."""
 
 
 class ScheduleResponse(ResponseModel):
     id: str
     prompt: str
     when: ScheduleTime
-    told: str
-    """When, in words."""
+    description: str
+    """When it runs, in words."""
     on: bool
     next: datetime | None
     failures: int
-    """In a row; three switch it off."""
+    """Consecutive failures; three switch it off."""
     why: str
     """Why it was switched off."""
     last: datetime | None
@@ -161,7 +161,7 @@ class ScheduleResponse(ResponseModel):
             id=found.id,
             prompt=redact(found.prompt),
             when=found.when,
-            told=found.when.describe(),
+            description=found.when.describe(),
             on=found.on,
             next=found.next,
             failures=found.failures,
@@ -201,7 +201,7 @@ class DeskChatResponse(ResponseModel):
     """Its id."""
     name: str
     busy: int
-    """How many branches and workers are at it."""
+    """Number of running branches and workers."""
 
     @classmethod
     def of(cls, characters: Characters, desk: DeskService, chat: DeskChat) -> DeskChatResponse:
@@ -224,9 +224,9 @@ class SpendingResponse(ResponseModel):
 
 class DeskChatDetailResponse(DeskChatResponse):
     status: str
-    """The status block, as the character reads it."""
+    """The status block of the character's prompt."""
     bulletin: str
-    """What the character should know now, as it last noted it."""
+    """The bulletin of the character's prompt."""
     processes: list[ProcessResponse]
     schedules: list[ScheduleResponse]
     sandbox: SandboxStatusResponse
@@ -240,18 +240,18 @@ class DeskTurnResponse(ResponseModel):
     text: str
     by_person: bool
     error: str
-    """Why there is no more of it."""
+    """Why the reply is incomplete."""
     at: datetime
     answers: str | None
 
 
 class DeskReplyResponse(ResponseModel):
     turn: str = ""
-    """Of your message."""
+    """The id of the message."""
     decided: str = ""
-    """It was your yes or no to a worker, and this became of it."""
+    """The outcome, if the message answered a worker's confirmation."""
     reply: DeskTurnResponse | None = None
-    """With `wait=true`; null where nothing was said."""
+    """With `wait=true`; null without a reply."""
     error: str = ""
 
 
@@ -260,7 +260,7 @@ _CHAT, _PROCESS, _SCHEDULE = "/{chat}", "/{chat}/processes/{process}", "/{chat}/
 _WAIT_S = 300.0
 
 
-@router.get("", summary="All conversations at the desk, newest first")
+@router.get("", summary="All desk conversations, newest first")
 async def chats(characters: CharactersDep, desk: DeskDep) -> list[DeskChatResponse]:
     return [DeskChatResponse.of(characters, desk, chat) for chat in desk.queries.chats()]
 
@@ -280,12 +280,12 @@ async def begin(store: StoreDep, characters: CharactersDep, desk: DeskDep, body:
     return DeskChatResponse.of(characters, desk, desk.queries.chat(bound.context))
 
 
-@router.get("/sandbox", summary="Whether commands are run here, and if not, why and what to do")
+@router.get("/sandbox", summary="Whether commands can run in a sandbox, and if not, why and what to do")
 async def sandbox(desk: DeskDep) -> SandboxStatusResponse:
     return SandboxStatusResponse.of(await desk.sandbox.status())
 
 
-@router.get("/tool-servers", summary="The servers of tools (MCP) for workers, and how they stand")
+@router.get("/tool-servers", summary="The MCP servers for workers and their status")
 async def tool_servers(desk: DeskDep) -> list[ToolServerResponse]:
     return [ToolServerResponse.of(state) for state in desk.mcp_servers.states.values()]
 
@@ -303,7 +303,7 @@ async def switch_skill(
     return await skills(characters, desk, character)
 
 
-@router.get(_CHAT, summary="A conversation as it stands: who works, what is planned, what it cost")
+@router.get(_CHAT, summary="A conversation: running processes, schedules, spending")
 async def show(
     store: StoreDep, characters: CharactersDep, desk: DeskDep, models: ModelsDep, chat: str
 ) -> DeskChatDetailResponse:
@@ -319,13 +319,13 @@ async def show(
     )
 
 
-@router.post(_CHAT + "/read", summary="All of it has been read: nothing in it is new")
+@router.post(_CHAT + "/read", summary="Mark as read")
 async def mark_read(store: StoreDep, desk: DeskDep, chat: str) -> DoneResponse:
     await ReadMarks(store).mark_read(desk.queries.chat(f"room:{chat}").room)
     return DoneResponse()
 
 
-@router.get(_CHAT + "/messages", summary="What was said, oldest first; `before` goes further back")
+@router.get(_CHAT + "/messages", summary="Messages, oldest first; `before` goes further back")
 async def messages(
     store: StoreDep,
     characters: CharactersDep,
@@ -340,7 +340,7 @@ async def messages(
 
 @router.post(
     _CHAT + "/messages",
-    summary="Say something. It is durable, with the work of answering it, before this answers",
+    summary="Send a message. It is stored, with the job that answers it, before this returns",
     status_code=status.HTTP_202_ACCEPTED,
     responses={200: {"model": DeskReplyResponse, "description": "With `wait=true`: what was said."}},
 )
@@ -370,7 +370,7 @@ async def say(
     return DeskReplyResponse(turn=turn, reply=turn_response(characters, found, reply) if reply else None, error=error)
 
 
-@router.post(_CHAT + "/stop", summary="End everything that goes on in this conversation")
+@router.post(_CHAT + "/stop", summary="Cancel all running processes of a conversation")
 async def stop(store: StoreDep, characters: CharactersDep, desk: DeskDep, chat: str) -> DoneResponse:
     room = desk.queries.chat(f"room:{chat}").room
     return DoneResponse(done=await DeskConversation(store, desk, characters).stop(room))
@@ -382,38 +382,38 @@ async def processes(desk: DeskDep, chat: str) -> list[ProcessResponse]:
     return [ProcessResponse.of(process) for process in desk.queries.processes(room)]
 
 
-@router.post(_CHAT + "/workers", summary="Give a worker a task yourself", status_code=status.HTTP_201_CREATED)
+@router.post(_CHAT + "/workers", summary="Start a worker", status_code=status.HTTP_201_CREATED)
 async def start_worker(desk: DeskDep, chat: str, body: TaskRequest) -> ProcessResponse:
     room = f"room:{chat}"
     worker = await desk.start_worker(room, body.task, interactive=body.interactive, person=OWNER)
     return ProcessResponse.of(desk.queries.process(room, worker))
 
 
-@router.get(_PROCESS, summary="A branch or a worker, step by step")
+@router.get(_PROCESS, summary="A branch or worker with its steps")
 async def process(desk: DeskDep, chat: str, process: str) -> ProcessDetailResponse:
     found = desk.queries.process(f"room:{chat}", process)
     done = [StepResponse.of(step) for step in desk.queries.worker_steps(found)]
     return ProcessDetailResponse(**ProcessResponse.of(found).model_dump(), done=done)
 
 
-@router.post(_PROCESS + "/cancel", summary="End it, whatever it is doing; false if it had ended already")
+@router.post(_PROCESS + "/cancel", summary="Cancel it; false if it had ended already")
 async def cancel(desk: DeskDep, chat: str, process: str) -> DoneResponse:
     return DoneResponse(done=await desk.processes.cancel(f"room:{chat}", process, actor=OWNER))
 
 
-@router.post(_PROCESS + "/follow-up", summary="Give a waiting worker its follow-up")
+@router.post(_PROCESS + "/follow-up", summary="Send a follow-up to a waiting worker")
 async def follow_up(desk: DeskDep, chat: str, process: str, body: FollowUpRequest) -> ProcessResponse:
     await desk.processes.send_follow_up(f"room:{chat}", process, body.text, actor=OWNER)
     return ProcessResponse.of(desk.queries.process(f"room:{chat}", process))
 
 
-@router.post(_PROCESS + "/answer", summary="Your yes or no to a tool that sends or spends")
+@router.post(_PROCESS + "/answer", summary="Confirm or refuse a tool call")
 async def answer(desk: DeskDep, chat: str, process: str, body: ConfirmationRequest) -> ProcessResponse:
     await desk.processes.confirm(f"room:{chat}", process, allowed=body.allowed, actor=OWNER)
     return ProcessResponse.of(desk.queries.process(f"room:{chat}", process))
 
 
-@router.get(_CHAT + "/schedules", summary="What it does by itself, and when")
+@router.get(_CHAT + "/schedules", summary="The schedules of a conversation")
 async def schedules(desk: DeskDep, chat: str) -> list[ScheduleResponse]:
     room = desk.queries.chat(f"room:{chat}").room
     return [ScheduleResponse.of(each) for each in desk.schedules.queries.all(room)]
@@ -425,13 +425,13 @@ async def add_schedule(desk: DeskDep, chat: str, body: ScheduleRequest) -> Sched
     return ScheduleResponse.of(desk.schedules.queries.get(f"room:{chat}", made))
 
 
-@router.put(_SCHEDULE, summary="Change what is done, or when")
+@router.put(_SCHEDULE, summary="Change a schedule")
 async def change_schedule(desk: DeskDep, chat: str, schedule: str, body: ScheduleRequest) -> ScheduleResponse:
     await desk.schedules.set(f"room:{chat}", body.prompt, body.when, schedule=schedule, actor=OWNER)
     return ScheduleResponse.of(desk.schedules.queries.get(f"room:{chat}", schedule))
 
 
-@router.post(_SCHEDULE + "/switch", summary="Switch it on or off")
+@router.post(_SCHEDULE + "/switch", summary="Switch a schedule on or off")
 async def switch_schedule(desk: DeskDep, chat: str, schedule: str, body: SwitchRequest) -> ScheduleResponse:
     await desk.schedules.switch(f"room:{chat}", schedule, on=body.on, actor=OWNER)
     return ScheduleResponse.of(desk.schedules.queries.get(f"room:{chat}", schedule))

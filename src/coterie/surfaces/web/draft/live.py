@@ -1,7 +1,7 @@
-"""What an open document's page is told: what to look at again, and words of a reply as they are spoken. F4, F9, F12
+"""Live updates of a document's page: which parts to load again, and the text of running replies.
 
-A page names what it follows `draft:WORKSPACE:BRANCH:PATH`. It is told which of its parts changed and fetches those;
-so being told twice, or late, changes nothing.
+The channel of a document is `draft:WORKSPACE:BRANCH:PATH`. An update only names the parts that changed, so receiving
+one twice or late does no harm.
 """
 
 from __future__ import annotations
@@ -40,82 +40,82 @@ class DocumentUpdates:
         self._after = after
         self._sheet = -1
         self._spoken: dict[str, tuple[str, str, int]] = {}
-        """Of each thread the reply that is being given, how it was told last, and its finished blocks."""
+        """By thread: the running reply, its text when last sent, and how many blocks are finished."""
 
     async def updates(self) -> AsyncIterator[LiveUpdate]:
-        news = asyncio.Event()
-        async with AsyncExitStack() as ears:
+        changed = asyncio.Event()
+        async with AsyncExitStack() as stack:
             for subject in ("event.>", "live.>", f"live_document.{subject_token(self._workspace)}"):
                 source = self._store.bus.subscribe(subject, limit=1, when_slow=WhenSlow.DROP_OLDEST)
-                ear = asyncio.create_task(_hear(await ears.enter_async_context(source), news))
-                ears.callback(ear.cancel)
+                listener = asyncio.create_task(_hear(await stack.enter_async_context(source), changed))
+                stack.callback(listener.cancel)
             everything = not can_resume(self._feed, self._after)
             if everything:
                 self._after = self._feed.last_id()
             yield LiveUpdate("document", {"sidebar": True, "threads": ["*"], "document": True}, self._after)
             while True:
-                told = self._changed()
+                parts = self._changed()
                 for words in self._words():
                     yield LiveUpdate("words", words, self._after)
-                if told:
-                    yield LiveUpdate("document", told, self._after)
-                await news.wait()
-                news.clear()
-                # What comes in quick succession is told together.
+                if parts:
+                    yield LiveUpdate("document", parts, self._after)
+                await changed.wait()
+                changed.clear()
+                # Send what comes in quick succession together.
                 await asyncio.sleep(_TOGETHER_S)
 
     def _changed(self) -> dict[str, Any]:
-        """What happened since, as the parts of the page to look at again."""
-        told: dict[str, Any] = {}
-        talk: set[str] = set()
+        """The parts of the page that events since the last call have changed."""
+        parts: dict[str, Any] = {}
+        threads: set[str] = set()
         while page := self._store.reader.read(after=self._after, limit=200):
             self._after = page[-1].id
             rooms = {one.room for one in self._threads()}
             for event in page:
                 if event.stream == f"draft:{self._workspace}" or event.stream in rooms:
-                    self._sort(event, told, talk)
-        if talk:
-            told["threads"] = sorted(talk)
-        sheet = self._draft.documents.live.revision(self._workspace, self._path, self._branch)
-        if sheet != self._sheet:
-            self._sheet = sheet
-            told["document"] = True
-        return told
+                    self._sort(event, parts, threads)
+        if threads:
+            parts["threads"] = sorted(threads)
+        revision = self._draft.documents.live.revision(self._workspace, self._path, self._branch)
+        if revision != self._sheet:
+            self._sheet = revision
+            parts["document"] = True
+        return parts
 
-    def _sort(self, event: AnyEvent, told: dict[str, Any], talk: set[str]) -> None:
+    def _sort(self, event: AnyEvent, parts: dict[str, Any], threads: set[str]) -> None:
         if event.kind == "notice_given":
-            told["notifications"] = True
+            parts["notifications"] = True
         elif isinstance(event.payload, _TALK) or event.kind in _TALK_KINDS:
-            talk.add(event.stream.partition(":")[2])
+            threads.add(event.stream.partition(":")[2])
         else:
-            told["sidebar"] = True
+            parts["sidebar"] = True
         if isinstance(event.payload, AssistantTurn):
-            told["sidebar"] = True
+            parts["sidebar"] = True
 
     def _words(self) -> list[dict[str, Any]]:
         draft = self._draft
         found: list[dict[str, Any]] = []
         for thread in self._threads():
-            so_far = draft.replies.partial(thread.room)
-            if so_far is None:
+            partial = draft.replies.partial(thread.room)
+            if partial is None:
                 continue
             reply, before, finished = self._spoken.get(thread.room, ("", "", 0))
-            if reply != so_far.reply:
+            if reply != partial.reply:
                 before, finished = "", 0
-            if before == so_far.text:
+            if before == partial.text:
                 continue
-            speaker = draft.timeline.turn(thread.room, so_far.reply).speaker
-            pieces = parse_reply(so_far.text, thread.member(speaker).format, complete=False)
+            speaker = draft.timeline.turn(thread.room, partial.reply).speaker
+            pieces = parse_reply(partial.text, thread.member(speaker).format, complete=False)
             parts = split_blocks(visible_text(pieces))
-            self._spoken[thread.room] = (so_far.reply, so_far.text, max(finished, len(parts) - 1))
-            told = {"thread": thread.id, "reply": so_far.reply, "from": finished}
-            found.append({**told, "blocks": [render_block(part) for part in parts[finished:]]})
+            self._spoken[thread.room] = (partial.reply, partial.text, max(finished, len(parts) - 1))
+            update = {"thread": thread.id, "reply": partial.reply, "from": finished}
+            found.append({**update, "blocks": [render_block(part) for part in parts[finished:]]})
         return found
 
     def _threads(self) -> list[Thread]:
         return self._draft.thread_queries.threads(self._workspace, self._path, self._branch)
 
 
-async def _hear(source: AsyncIterator[Any], news: asyncio.Event) -> None:
+async def _hear(source: AsyncIterator[Any], changed: asyncio.Event) -> None:
     async for _ in source:
-        news.set()
+        changed.set()

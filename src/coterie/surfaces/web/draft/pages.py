@@ -1,4 +1,4 @@
-"""Documents as people see them: the list, one document with what stands beside it, its past, branches, the inbox.
+"""Pages of drafts: the workspaces, one document with its sidebar, history, branches, and the inbox.
 
 F1, F2, F9, F11, F12, F14. What changes anything goes through the API; these routes only show.
 """
@@ -37,7 +37,7 @@ from coterie.surfaces.web.shared.prose import clean_fragment, clean_line, excerp
 from coterie.surfaces.web.shared.security import content_security_policy
 from coterie.surfaces.web.shared.templates import PageRouter, fragment_response, hue_class, page_response, render
 
-# What stands beside a document: proposals as cards and as marks in the text, threads, and what was said. F2–F14
+# The sidebar of a document: proposals as cards and as marks in the text, threads and their messages.
 
 
 _MOST_DECIDED = 30
@@ -89,7 +89,7 @@ class ThreadRow:
 
 @dataclass(frozen=True)
 class ThreadMessage:
-    """A message of a thread, or a note that nobody said."""
+    """A message of a thread, or a note about the document."""
 
     id: str
     seq: int
@@ -103,13 +103,13 @@ class ThreadMessage:
     model: str = ""
     error: ReplyError | None = None
     proposals: tuple[tuple[str, str], ...] = ()
-    """Of each the id, and what became of it."""
+    """Id and state of each."""
 
 
 def proposal_cards(
     draft: DraftService, names: NameCache, workspace: str, branch: str, path: str
 ) -> tuple[list[ProposalCard], list[ProposalCard]]:
-    """Those that wait, in the document's order, and those decided last."""
+    """Pending ones in the document's order, and the latest decided ones."""
     found = draft.proposal_queries.of_document(workspace, branch, path)
     made = [_card(names, change) for change in found]
     waiting = sorted((card for card in made if card.open), key=lambda card: (not card.change.placed, card.change.start))
@@ -126,12 +126,12 @@ def _card(names: NameCache, change: Proposal) -> ProposalCard:
 
 
 def clean_text(text: str) -> str:
-    """Lines stay lines; what acts unseen goes."""
+    """Without invisible characters; line breaks are kept."""
     return "\n".join(clean_fragment(line) for line in text.split("\n"))
 
 
 def proposal_marks(draft: DraftService, names: NameCache, workspace: str, sheet: LiveDocument) -> list[dict[str, Any]]:
-    """Where each fresh proposal stands in the text that Git has, in the units of browsers."""
+    """Where each applicable proposal is in the committed text, in UTF-16 units."""
     found: list[dict[str, Any]] = []
     for change in draft.proposal_queries.of_document(workspace, sheet.branch, sheet.document, "pending"):
         if not change.fresh or change.blob != sheet.blob:
@@ -163,7 +163,7 @@ def thread_rows(
 
 
 def thread_anchors(draft: DraftService, workspace: str, sheet: LiveDocument) -> list[dict[str, Any]]:
-    """F3: where the words that threads are about stand now."""
+    """Where the quoted text of each thread is now."""
     found: list[dict[str, Any]] = []
     for thread in draft.thread_queries.threads(workspace, sheet.document, sheet.branch):
         place = draft.threads.anchor_in(thread, sheet.base, sheet.blob)
@@ -175,7 +175,7 @@ def thread_anchors(draft: DraftService, workspace: str, sheet: LiveDocument) -> 
 
 
 def thread_messages(draft: DraftService, names: NameCache, thread: Thread) -> list[ThreadMessage]:
-    """Messages and notes in the order they came; the same note again and again is told once."""
+    """Messages and notes in order; repeated notes are left out."""
     said = [*_messages(draft, thread, names), *_notes(draft, thread)]
     return sorted(said, key=lambda one: one.seq)
 
@@ -239,7 +239,7 @@ class WorkspaceRow:
     folder: str
     branch: str
     documents: list[tuple[str, str, int]]
-    """Path, title, and how many proposals wait."""
+    """Path, title, and number of pending proposals."""
     error: str = ""
 
 
@@ -300,7 +300,7 @@ async def document(
         unread=len(draft.notifications.of_person(who.id, unread=True)),
         here="/draft",
     )
-    # The editor makes its style sheet in the page; with a nonce that one may, and nothing else.
+    # The editor adds its style sheet to the page; the nonce allows that one and no other.
     shown.headers["Content-Security-Policy"] = content_security_policy(nonce)
     return shown
 
@@ -312,7 +312,7 @@ async def sidebar(
     sheet = await draft.documents.live_document_unsynced(workspace, path, branch)
     waiting, decided = proposal_cards(draft, names, workspace, branch, path)
     listed = thread_rows(draft, workspace, branch, path, sheet)
-    told: dict[str, Any] = {
+    data: dict[str, Any] = {
         "epoch": sheet.epoch,
         "version": sheet.saved_version,
         "marks": proposal_marks(draft, names, workspace, sheet),
@@ -321,7 +321,7 @@ async def sidebar(
         "cards": render("draft/proposals.html", waiting=waiting, decided=decided),
         "threads": render("draft/threads.html", threads=listed, chosen=thread),
     }
-    return JSONResponse(told, headers={"Cache-Control": "no-store", "Vary": "Accept"})
+    return JSONResponse(data, headers={"Cache-Control": "no-store", "Vary": "Accept"})
 
 
 @router.get(_ONE + "/history/{path:path}")
@@ -342,19 +342,19 @@ async def compare(
     found = await asyncio.to_thread(text.compare, source, target) if source != target else []
     hunks = [(one.path, _lines(one.patch)) for one in found]
     name = clean_line(draft.thread_queries.workspaces()[workspace][0])
-    told: dict[str, Any] = {
+    context: dict[str, Any] = {
         "branches": branches,
         "source": source,
         "target": target,
         "hunks": hunks,
         "characters": characters.all(),
     }
-    return page_response(request, "draft/compare.html", workspace=workspace, folder=name, here="/draft", **told)
+    return page_response(request, "draft/compare.html", workspace=workspace, folder=name, here="/draft", **context)
 
 
 @router.get("/threads/{thread}")
 async def to_thread(draft: DraftDep, thread: str) -> Response:
-    """Where a thread is shown: beside its document."""
+    """Redirect to the document with the thread open."""
     found = draft.thread_queries.thread(f"room:{thread}")
     return RedirectResponse(_address(found), 303)
 
@@ -370,7 +370,7 @@ async def thread_fragment(draft: DraftDep, names: NamesDep, thread: str) -> Resp
 
 @router.get("/inbox")
 async def inbox(draft: DraftDep, names: NamesDep, request: Request, who: CurrentPerson) -> Response:
-    told = []
+    rows = []
     for notice in draft.notifications.of_person(who.id)[:200]:
         thread = draft.thread_queries.thread(notice.room)
         message = next(
@@ -379,9 +379,9 @@ async def inbox(draft: DraftDep, names: NamesDep, request: Request, who: Current
         )
         title = clean_line(thread.title)
         by, text = (message.name, excerpt(message.text, 200)) if message else (names[""], "")
-        told.append((notice, thread.id, title, by, text, message.at if message else None))
+        rows.append((notice, thread.id, title, by, text, message.at if message else None))
     return page_response(
-        request, "draft/inbox.html", notices=told, here="/draft", unread=any(not one[0].read for one in told)
+        request, "draft/inbox.html", notices=rows, here="/draft", unread=any(not one[0].read for one in rows)
     )
 
 
@@ -417,6 +417,6 @@ def _commit_row(revision: Revision) -> CommitRow:
 
 
 def _lines(patch: str) -> list[tuple[str, str]]:
-    """A patch's lines without what Git says of files; hunks are parted by their place."""
+    """The lines of a patch without file headers, each with its mark; `@` separates hunks."""
     body = patch[patch.find("\n@@") + 1 :].splitlines() if "\n@@" in patch else []
     return [("@" if line.startswith("@@") else line[:1] or " ", line[1:]) for line in body if not line.startswith("\\")]

@@ -1,4 +1,4 @@
-"""How routes about documents tell what went wrong: a clash comes with the difference. F9"""
+"""The API for drafts: workspaces, documents, branches, threads, proposals, and collaborative editing."""
 
 from __future__ import annotations
 
@@ -61,26 +61,26 @@ class DraftRoute(APIRoute):
     def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
         handle = super().get_route_handler()
 
-        async def told(request: Request) -> Response:
+        async def handle_conflict(request: Request) -> Response:
             try:
                 return await handle(request)
             except EditConflict as error:
                 body = {"error": redact(error.what), "fix": redact(error.fix), "difference": error.difference}
                 return JSONResponse(body, status_code=error.http_status)
 
-        return told
+        return handle_conflict
 
 
 def _last_event_id(last_event_id: Annotated[str | None, Header(alias="Last-Event-ID")] = None) -> int | None:
-    told = last_event_id or ""
-    return int(told) if told.isascii() and told.isdecimal() and len(told) < 19 else None
+    text = last_event_id or ""
+    return int(text) if text.isascii() and text.isdecimal() and len(text) < 19 else None
 
 
 LastEventId = Annotated[int | None, Depends(_last_event_id)]
-"""The number of the last event that a listener who comes back has."""
+"""The last event that a reconnecting client has."""
 
 
-# Documents in Git: workspaces, branches, versions, history, and the inbox. F1, F9, F11, F12, F14
+# Documents in Git: workspaces, branches, versions, history, and the inbox
 
 
 router = APIRouter(prefix="/draft", tags=["draft"], responses=ERROR_RESPONSES, route_class=DraftRoute)
@@ -108,14 +108,14 @@ async def documents(draft: DraftDep, workspace: str, branch: str | None = None) 
     return [DocumentResponse(path=path, title=title) for path, title in found]
 
 
-@router.get(_ONE + "/documents/{path:path}", summary="A document as a branch has it")
+@router.get(_ONE + "/documents/{path:path}", summary="A document on a branch")
 async def document(draft: DraftDep, workspace: str, path: str, branch: str | None = None) -> DocumentVersionResponse:
     return DocumentVersionResponse.of(await draft.documents.read(workspace, path, branch))
 
 
 @router.put(
     _ONE + "/documents/{path:path}",
-    summary="Save what was written by hand; merged with what others wrote, or 409 with the difference",
+    summary="Save a text; merged with concurrent changes, or 409 with the difference",
 )
 async def save(
     draft: DraftDep, who: CurrentPerson, workspace: str, path: str, body: SaveRequest
@@ -129,7 +129,7 @@ async def save(
     )
 
 
-@router.get(_ONE + "/changes/{path:path}", summary="The proposals about a document, in its order")
+@router.get(_ONE + "/changes/{path:path}", summary="The proposals for a document, in its order")
 async def changes(draft: DraftDep, workspace: str, path: str, branch: str | None = None) -> list[ProposalResponse]:
     version = await draft.documents.read(workspace, path, branch)
     found = draft.proposal_queries.of_document(workspace, version.branch, path)
@@ -147,13 +147,13 @@ async def create_branch(draft: DraftDep, workspace: str, body: BranchRequest) ->
     return await branches(draft, workspace)
 
 
-@router.get(_ONE + "/compare", summary="What documents would become if one branch were merged into another")
+@router.get(_ONE + "/compare", summary="The differences that merging one branch into another would make")
 async def compare(draft: DraftDep, workspace: str, source: str, target: str) -> list[DocumentDiffResponse]:
     found = await asyncio.to_thread(draft.workspaces.repository(workspace).compare, source, target)
     return [DocumentDiffResponse(path=one.path, patch=one.patch) for one in found]
 
 
-@router.post(_ONE + "/merge", summary="One branch into another, where they do not clash")
+@router.post(_ONE + "/merge", summary="Merge a branch into another, if they do not conflict")
 async def merge(draft: DraftDep, who: CurrentPerson, workspace: str, body: MergeRequest) -> MergeResponse:
     return MergeResponse(commit=await draft.documents.merge(workspace, body.source, body.target, who))
 
@@ -167,7 +167,7 @@ async def history(
     return [CommitResponse.of(one) for one in found]
 
 
-@router.get(_ONE + "/blame", summary="The commit, the change and the thread that a line comes from")
+@router.get(_ONE + "/blame", summary="The commit, proposal and thread that a line comes from")
 async def blame(
     draft: DraftDep, workspace: str, document: str, line: int, branch: str | None = None
 ) -> CommitResponse | None:
@@ -176,7 +176,7 @@ async def blame(
     return CommitResponse.of(found) if found is not None else None
 
 
-@router.get(_ONE + "/threads", summary="The threads beside the documents")
+@router.get(_ONE + "/threads", summary="Threads of a workspace")
 async def threads(
     draft: DraftDep, workspace: str, document: str | None = None, branch: str | None = None
 ) -> list[ThreadResponse]:
@@ -199,18 +199,18 @@ async def open_thread(draft: DraftDep, who: CurrentPerson, workspace: str, body:
     return ThreadResponse.of(thread)
 
 
-@router.put(_ONE + "/watch", summary="Be told of what is said about a document, or no longer")
+@router.put(_ONE + "/watch", summary="Watch a document, or stop watching")
 async def watch(draft: DraftDep, who: CurrentPerson, workspace: str, body: WatchRequest) -> DoneResponse:
     await draft.notifications.watch(workspace, body.document, who, body.watching)
     return DoneResponse(done=True)
 
 
-@router.get("/inbox", summary="Your notices, newest first")
+@router.get("/inbox", summary="Notifications, newest first")
 async def inbox(draft: DraftDep, who: CurrentPerson, unread: bool = False) -> list[NotificationResponse]:
     return [NotificationResponse.of(notice) for notice in draft.notifications.of_person(who.id, unread=unread)]
 
 
-@router.post("/inbox/read", summary="All notices are read")
+@router.post("/inbox/read", summary="Mark all notifications as read")
 async def mark_read(draft: DraftDep, who: CurrentPerson) -> DoneResponse:
     await draft.notifications.mark_read(who)
     return DoneResponse(done=True)
@@ -222,20 +222,20 @@ def _shape(draft: DraftService, workspace: str) -> WorkspaceResponse:
     return WorkspaceResponse(id=workspace, name=name, folder=str(folder), branch=branch)
 
 
-# A document while people type in it, over HTTP: the text of this moment, and keystrokes by number. F9
+# Collaborative editing: the live text, and numbered updates
 
 
 editor_router = APIRouter(prefix="/draft", tags=["draft"], responses=ERROR_RESPONSES, route_class=DraftRoute)
-_SHEET = "/workspaces/{workspace}/sheet/{path:path}"
+_LIVE_DOCUMENT = "/workspaces/{workspace}/live/{path:path}"
 
 
-@editor_router.get(_SHEET, summary="The document as it is being typed")
+@editor_router.get(_LIVE_DOCUMENT, summary="The live document")
 async def live_document(draft: DraftDep, workspace: str, path: str, branch: str | None = None) -> LiveDocumentResponse:
     return LiveDocumentResponse.of(await draft.documents.live_document(workspace, path, branch))
 
 
 @editor_router.post(
-    _SHEET, summary="Keystrokes that count from a number; the answer is all that came since. 410: start from the text"
+    _LIVE_DOCUMENT, summary="Send updates based on a version; returns all updates since. 410: reload the document"
 )
 async def apply_edits(
     draft: DraftDep, who: CurrentPerson, workspace: str, path: str, body: EditRequest
@@ -250,15 +250,13 @@ async def apply_edits(
     return EditResponse.of(found, since, taken=in_time)
 
 
-@editor_router.post(
-    _SHEET.replace("/sheet/", "/flush/"), summary="Commit what was typed now, without waiting for a pause"
-)
+@editor_router.post(_LIVE_DOCUMENT.replace("/live/", "/flush/"), summary="Commit the live document now")
 async def flush(draft: DraftDep, workspace: str, path: str, branch: str | None = None) -> LiveDocumentResponse:
     await draft.documents.commit_typing(workspace, path, branch or draft.workspaces.repository(workspace).main_branch)
     return LiveDocumentResponse.of(await draft.documents.live_document(workspace, path, branch))
 
 
-# Threads and their proposals: asking, being answered as a stream, deciding. F4, F7, F8, F10, F15
+# Threads and their proposals
 
 
 threads_router = APIRouter(prefix="/draft", tags=["draft"], responses=ERROR_RESPONSES, route_class=DraftRoute)
@@ -272,18 +270,18 @@ async def show(draft: DraftDep, thread: str) -> ThreadDetailResponse:
 
 @threads_router.post(
     _THREAD + "/turns",
-    summary="Say something; the answer is an event stream: chunks in base64, `changes`, `DONE`",
+    summary="Send a message; returns an event stream: chunks in base64, `changes`, `DONE`",
     response_class=StreamingResponse,
 )
 async def send_message(
     draft: DraftDep, who: CurrentPerson, thread: str, body: ThreadMessageRequest, after: LastEventId
 ) -> StreamingResponse:
-    """With the same `key` again, and `Last-Event-ID`, it goes on after that event."""
+    """A request with the same `key` and `Last-Event-ID` continues after that event."""
     asked = await _start_turn(draft, who, thread, body)
     return _stream(draft, draft.thread_queries.thread(f"room:{thread}"), asked.reply, after)
 
 
-@threads_router.post(_THREAD + "/messages", summary="The same, answered at once: the reply is heard on the live stream")
+@threads_router.post(_THREAD + "/messages", summary="Send a message; the reply comes on the live stream")
 async def send_message_async(
     draft: DraftDep, who: CurrentPerson, thread: str, body: ThreadMessageRequest
 ) -> StartedTurnResponse:
@@ -292,7 +290,7 @@ async def send_message_async(
 
 @threads_router.get(
     _THREAD + "/turns/{reply}",
-    summary="The same stream of a reply, from `Last-Event-ID` on",
+    summary="The event stream of a reply, from `Last-Event-ID` on",
     response_class=StreamingResponse,
 )
 async def reply_stream(draft: DraftDep, thread: str, reply: str, after: LastEventId) -> StreamingResponse:
@@ -311,19 +309,19 @@ async def events(draft: DraftDep, thread: str, after: LastEventId) -> EventSourc
     return EventSourceResponse(_live(draft, found, after), sep="\n", ping=15, send_timeout=60)
 
 
-@threads_router.post(_THREAD + "/stop", summary="Stop the reply; what it said and proposed is kept")
+@threads_router.post(_THREAD + "/stop", summary="Stop the reply; its text and proposals are kept")
 async def stop(draft: DraftDep, thread: str) -> DoneResponse:
     return DoneResponse(done=await draft.threads.stop_reply(f"room:{thread}"))
 
 
 @threads_router.post(
-    _THREAD + "/accept", summary="Accept every fresh proposal, one commit each, in the document's order"
+    _THREAD + "/accept", summary="Accept all applicable proposals, one commit each, in the document's order"
 )
 async def accept_all(draft: DraftDep, who: CurrentPerson, thread: str) -> list[ProposalResponse]:
     return [ProposalResponse.of(one) for one in await draft.proposals.accept_all(f"room:{thread}", who)]
 
 
-@threads_router.get(_CHANGE, summary="A proposal as it stands")
+@threads_router.get(_CHANGE, summary="A proposal")
 async def change_shown(draft: DraftDep, change: str) -> ProposalResponse:
     return ProposalResponse.of(draft.proposal_queries.proposal(change))
 
@@ -335,24 +333,24 @@ async def accept(
     return ProposalResponse.of(await draft.proposals.accept(change, who, text=body.text if body else None))
 
 
-@threads_router.post(_CHANGE + "/decline", summary="Decline a proposal, with a comment that the model will know")
+@threads_router.post(_CHANGE + "/decline", summary="Decline a proposal, with a comment for the model")
 async def decline(
     draft: DraftDep, who: CurrentPerson, change: str, body: DeclineRequest | None = None
 ) -> ProposalResponse:
     return ProposalResponse.of(await draft.proposals.decline(change, who, body.comment if body else ""))
 
 
-@threads_router.post(_CHANGE + "/withdraw", summary="Take a proposal back")
+@threads_router.post(_CHANGE + "/withdraw", summary="Withdraw a proposal")
 async def withdraw(draft: DraftDep, who: CurrentPerson, change: str) -> ProposalResponse:
     return ProposalResponse.of(await draft.proposals.withdraw(change, who.id))
 
 
-@threads_router.post(_CHANGE + "/undo", summary="Take an accepted proposal back: a commit, and it is pending again")
+@threads_router.post(_CHANGE + "/undo", summary="Undo an accepted proposal: a commit, and it is pending again")
 async def undo(draft: DraftDep, who: CurrentPerson, change: str) -> ProposalResponse:
     return ProposalResponse.of(await draft.proposals.undo(change, who))
 
 
-@threads_router.post(_CHANGE + "/repropose", summary="A stale proposal made anew for the text as it is")
+@threads_router.post(_CHANGE + "/repropose", summary="Make a stale proposal again for the present text")
 async def repropose(draft: DraftDep, who: CurrentPerson, change: str) -> ProposalResponse:
     return ProposalResponse.of(await draft.proposals.repropose(change, who))
 
@@ -376,27 +374,27 @@ def _stream(draft: DraftService, thread: Thread, reply: str, after: int | None) 
 
 
 async def _live(draft: DraftService, thread: Thread, after: int | None) -> AsyncIterator[ServerSentEvent]:
-    async with draft.feed.follow(thread.room, after) as following:
+    async with draft.feed.follow(thread.room, after) as subscription:
         if after is None:
-            following.after = draft.feed.last_id()
+            subscription.after = draft.feed.last_id()
             whole = ThreadDetailResponse.of(draft, thread).model_dump(mode="json")
-            yield _event("snapshot", whole, following.after)
+            yield _event("snapshot", whole, subscription.after)
         reply, offset, parser = "", 0, parser_for("tags")
-        async for news in following:
-            if not isinstance(news, LiveText):
-                told = {"id": news.id, "kind": news.kind, "actor": news.actor, "turn": news.turn}
-                payload = news.payload.model_dump(mode="json")
-                yield _event("change", {**told, "at": news.ts.isoformat(), "payload": payload}, news.id)
+        async for item in subscription:
+            if not isinstance(item, LiveText):
+                change = {"id": item.id, "kind": item.kind, "actor": item.actor, "turn": item.turn}
+                payload = item.payload.model_dump(mode="json")
+                yield _event("change", {**change, "at": item.ts.isoformat(), "payload": payload}, item.id)
                 continue
-            if news.reply != reply:
-                speaker = draft.timeline.turn(thread.room, news.reply).speaker
-                reply, offset, parser = news.reply, 0, parser_for(thread.member(speaker).format)
-            text = visible_text(parser.feed(news.text))
+            if item.reply != reply:
+                speaker = draft.timeline.turn(thread.room, item.reply).speaker
+                reply, offset, parser = item.reply, 0, parser_for(thread.member(speaker).format)
+            text = visible_text(parser.feed(item.text))
             if text:
                 yield _event("token", {"reply": reply, "offset": offset, "text": text})
                 offset += len(text)
 
 
-def _event(name: str, told: dict[str, Any], event_id: int | None = None) -> ServerSentEvent:
-    data = json.dumps(told, ensure_ascii=True)
+def _event(name: str, payload: dict[str, Any], event_id: int | None = None) -> ServerSentEvent:
+    data = json.dumps(payload, ensure_ascii=True)
     return ServerSentEvent(data, event=name, id=None if event_id is None else str(event_id), sep="\n")

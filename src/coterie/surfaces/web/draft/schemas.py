@@ -1,4 +1,4 @@
-"""What the API takes and gives about documents, threads and proposals, as JSON."""
+"""Requests and responses of the API for drafts."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ Document = Annotated[str, StringConstraints(max_length=4_000_000)]
 class WorkspaceRequest(RequestModel):
     name: Name
     folder: str | None = None
-    """A repository that is there already; without it a new one is made."""
+    """An existing repository; without it a new one is created."""
 
 
 class WorkspaceResponse(ResponseModel):
@@ -57,7 +57,7 @@ class DocumentVersionResponse(ResponseModel):
     branch: str
     commit: str
     base: str
-    """What a save of this version gives back, to say what it was made from."""
+    """Sent back with a save, to name the version it is based on."""
     text: str
 
     @classmethod
@@ -75,7 +75,7 @@ class DocumentVersionResponse(ResponseModel):
 class SaveRequest(RequestModel):
     text: Document
     base: str = ""
-    """Of the version it was made from; empty for a new document."""
+    """The `base` of the version it is based on; empty for a new document."""
     branch: str | None = None
     thread: str | None = None
     """Where the edit is noted."""
@@ -83,16 +83,16 @@ class SaveRequest(RequestModel):
 
 class EditorUpdateRequest(RequestModel):
     client: Annotated[str, StringConstraints(max_length=100)]
-    """The page's own id, by which it knows its keystrokes again."""
+    """The page's own id, by which it recognises its updates."""
     changes: list[int | list[int | str]]
-    """A set of changes as CodeMirror writes it: a number is kept, a list is replaced."""
+    """A CodeMirror change set: a number of kept characters, a list for a replacement."""
 
 
 class EditRequest(RequestModel):
     branch: str
     epoch: str
     version: int = Field(ge=0)
-    """The number up to which everything is known."""
+    """The version that the updates are based on."""
     updates: Annotated[list[EditorUpdateRequest], Field(max_length=1_000)]
     thread: str | None = None
     """Where the edit is noted once it is committed."""
@@ -104,7 +104,7 @@ class LiveDocumentResponse(ResponseModel):
     version: int
     text: str
     base: str
-    """What a save of this text gives back, to say what it was made from."""
+    """Sent back with a save, to name the version it is based on."""
     saved: bool
 
     @classmethod
@@ -126,9 +126,9 @@ class EditorUpdateResponse(ResponseModel):
 
 class EditResponse(ResponseModel):
     taken: bool
-    """Whether what was sent is in; if not, others typed meanwhile: put yours after theirs, and send it again."""
+    """Whether the updates were applied; if not, rebase them on the returned ones and send them again."""
     updates: list[EditorUpdateResponse]
-    """Everything after the number that was named, one's own included."""
+    """All updates after that version, the client's own included."""
     base: str
     saved: bool
 
@@ -152,7 +152,7 @@ class Selection(RequestModel):
     start: int = Field(ge=0)
     end: int = Field(ge=1)
     exact: Document = ""
-    """The selected words: they are looked for if others typed before them meanwhile."""
+    """The selected text; searched for if the document changed meanwhile."""
 
     def span(self) -> Span:
         return Span(self.start, self.end)
@@ -170,10 +170,10 @@ class ThreadRequest(RequestModel):
 class ThreadMessageRequest(RequestModel):
     text: Prose
     to: str | None = None
-    """Who is asked; else who is named in the text, else the first of the thread."""
+    """Who answers; otherwise the member named in the text, otherwise the first member."""
     selection: Selection | None = None
     key: Name | None = None
-    """The same key again is the same message."""
+    """A repeated key is the same message."""
 
 
 class StartedTurnResponse(ResponseModel):
@@ -188,7 +188,7 @@ class StartedTurnResponse(ResponseModel):
 
 class AcceptRequest(RequestModel):
     text: Document | None = None
-    """What shall stand there instead of what was proposed."""
+    """An edited text to use instead of the proposed one."""
 
 
 class DeclineRequest(RequestModel):
@@ -209,7 +209,7 @@ class ThreadResponse(ResponseModel):
     title: str
     members: list[Member]
     quote: str | None
-    """The words an anchored thread is about."""
+    """The quoted text of an anchored thread."""
 
     @classmethod
     def of(cls, thread: Thread) -> ThreadResponse:
@@ -273,7 +273,7 @@ class ProposalResponse(ResponseModel):
     document: str
     branch: str
     original: str
-    """The document's own words, where they were found; else what was quoted."""
+    """The document's text where it was found; otherwise the quotation."""
     proposed: str
     reason: str
     state: Literal["pending", "accepted", "declined", "edited-and-accepted", "withdrawn"]

@@ -1,4 +1,4 @@
-"""What there is in each mode, the latest of it first: for a page that shows the whole house at once."""
+"""What the home page shows: the latest items of each mode, and the inbox."""
 
 from __future__ import annotations
 
@@ -33,16 +33,16 @@ _LONG_AGO = datetime.fromtimestamp(0, UTC)
 
 @dataclass(frozen=True)
 class RecentItem:
-    """A chat, a document, a room: whatever can be opened."""
+    """A chat, document or room that can be opened."""
 
     title: str
     href: str
     who: str = ""
-    """A character's name: the thing bears its accent."""
+    """The character whose accent colour the item has."""
     at: datetime | None = None
     snippet: str = ""
     mark: str = ""
-    """A word about how it stands."""
+    """Its status."""
     unread: int = 0
 
 
@@ -52,12 +52,12 @@ class ModeOverview:
     path: str
     icon: str
     teaches: str
-    """One line, for whoever has nothing there yet."""
+    """Shown while there are no items."""
     begins: tuple[str, str]
-    """How one begins: what the button says, and where it leads."""
+    """Label and address of the button that starts something new."""
     things: list[RecentItem] = field(default_factory=list)
     more: int = 0
-    """How many there are beyond those shown."""
+    """Number of items that are not shown."""
 
 
 class RecentActivity:
@@ -159,7 +159,7 @@ class RecentActivity:
             branch = text.main_branch
             found = await asyncio.to_thread(text.recent, branch, ITEMS_SHOWN)
         except DraftError:
-            return []  # the list of folders says what is wrong with it
+            return []  # the list of workspaces shows the error
         waiting = [
             len(self._draft.proposal_queries.of_document(workspace, branch, one.path, "pending")) for one in found
         ]
@@ -175,10 +175,10 @@ class RecentActivity:
         ]
 
 
-def replies_beside_questions(store: Store, desk: DeskService, room: str, many: int) -> list[Turn]:
-    """The newest that was said at a desk, without what only asks for a worker's yes or no: that is shown as a question.
+def turns_without_questions(store: Store, desk: DeskService, room: str, many: int) -> list[Turn]:
+    """The newest turns of a desk conversation, without the questions of waiting workers, which are listed separately.
 
-    A worker's question is told in the conversation with its id, so that it can be answered in words.
+    Such a turn contains the worker's id, by which the person answers.
     """
     waiting = [one.id for one in desk.queries.status_processes(room) if one.state == "waiting"]
     said = TurnQueries(store).latest(room, many) if many else []
@@ -186,7 +186,7 @@ def replies_beside_questions(store: Store, desk: DeskService, room: str, many: i
 
 
 def desk_item(store: Store, desk: DeskService, chat: DeskChat, name: str) -> RecentItem:
-    said = replies_beside_questions(store, desk, chat.room, _TURNS_READ)
+    said = turns_without_questions(store, desk, chat.room, _TURNS_READ)
     latest = said[-1] if said else None
     processes = [one for one in desk.queries.status_processes(chat.room) if one.active]
     asks = sum(one.state == "waiting" for one in processes)
@@ -228,10 +228,8 @@ def _room(room: CrowdRoom) -> RecentItem:
     )
 
 
-# What happened while somebody was away, and what waits for them: each as one line that leads to its place.
-#
-# What waits (an unread reply, a proposal, a question, somebody at the door, work that was given up) is told until it is
-# dealt with. What only happened (money spent, what a crowd said) is told when it came after the last visit.
+# The inbox. What needs attention (unread replies, proposals, questions, access requests, failed jobs) is listed until
+# it is dealt with; what only happened (spending, crowd messages) if it came after the last visit.
 
 
 InboxPriority = Literal["question", "reply", "failure", "info"]
@@ -246,7 +244,7 @@ class InboxItem:
     href: str
     icon: str
     who: str = ""
-    """A character's name: its mark stands for the icon."""
+    """The character whose portrait replaces the icon."""
     where: str = ""
     detail: str = ""
     at: datetime | None = None
@@ -275,13 +273,13 @@ class Inbox:
         self._names = names
 
     async def items(self, who: Contributor, since: VisitEnd | None) -> list[InboxItem]:
-        """What asks for an answer first, then what was said, newest first, then what went wrong, then the rest."""
-        told: list[InboxItem] = [*await self._documents(), *self._threads(who)]
+        """By priority: questions, replies, failures, information; newest first within each."""
+        items: list[InboxItem] = [*await self._documents(), *self._threads(who)]
         if who.id == OWNER:
-            told += [*self._access_requests(), *self._desks(since), *self._replies(), *await self._failed_jobs()]
+            items += [*self._access_requests(), *self._desks(since), *self._replies(), *await self._failed_jobs()]
         if since is not None:
-            told += [*await self._crowds(since), *self._spent(since)]
-        newest = sorted(told, key=lambda one: one.at.timestamp() if one.at else 0.0, reverse=True)
+            items += [*await self._crowds(since), *self._spent(since)]
+        newest = sorted(items, key=lambda one: one.at.timestamp() if one.at else 0.0, reverse=True)
         return sorted(newest, key=lambda one: _ORDER.index(one.priority))
 
     def _access_requests(self) -> Iterator[InboxItem]:
@@ -298,10 +296,10 @@ class Inbox:
             processes = self._desk.queries.status_processes(chat.room)
             yield from (_question(chat, name, each) for each in processes if each.state == "waiting")
             unread = ReadMarks(self._store).unread(chat.room)
-            told = replies_beside_questions(self._store, self._desk, chat.room, unread)
+            turns = turns_without_questions(self._store, self._desk, chat.room, unread)
             finished = _finished(processes, self._unseen_since(chat, unread, since))
-            if told or finished:
-                yield _from_the_desk(chat, name, told, finished)
+            if turns or finished:
+                yield _desk_result(chat, name, turns, finished)
 
     def _unseen_since(self, chat: DeskChat, unread: int, since: VisitEnd | None) -> datetime | None:
         """Work that ended later is shown: after the last read turn, or with nothing unread, after the last visit."""
@@ -356,7 +354,7 @@ class Inbox:
             return clean_line(one.document)
 
     def _threads(self, who: Contributor) -> Iterator[InboxItem]:
-        """What was said where one wrote, or about what one watches; proposals are told of by themselves."""
+        """Unread notifications, one per thread; documents with pending proposals are listed separately."""
         proposed = {
             (one.workspace, one.branch, one.document) for one in self._draft.proposal_queries.pending_documents()
         }
@@ -391,15 +389,15 @@ class Inbox:
         return iter([InboxItem("failure", text, "/ops", "triangle-alert", where="System status", detail=detail)])
 
     async def _crowds(self, since: VisitEnd) -> list[InboxItem]:
-        told = []
+        items = []
         for name in self._crowd.configs.rooms():
             room = await self._crowd.room(name)
             said = [one for one in room.gateway.latest(1_000) if one.ts > since.at.timestamp() * 1_000]
             if said:
                 count = f"{len(said)} message{'' if len(said) == 1 else 's'}" if len(said) < 1_000 else "1,000 and more"
                 text = f"{count} in {clean_line(room.rules.title)}"
-                told.append(InboxItem("info", text, f"/crowd/{name}", "radio"))
-        return told
+                items.append(InboxItem("info", text, f"/crowd/{name}", "radio"))
+        return items
 
     def _spent(self, since: VisitEnd) -> Iterator[InboxItem]:
         calls, usd = UsageQueries(self._store).total_since(since.event)
@@ -424,17 +422,17 @@ def _finished(processes: Iterable[Process], since: datetime | None) -> list[Proc
     return [one for one in processes if one.kind == "worker" and one.ended is not None and one.ended > since]
 
 
-def _from_the_desk(chat: DeskChat, name: str, told: list[Turn], finished: list[Process]) -> InboxItem:
+def _desk_result(chat: DeskChat, name: str, turns: list[Turn], finished: list[Process]) -> InboxItem:
     failed = [each for each in finished if each.state == "failed"]
-    text = f"{name} has news"
+    text = f"{name} replied"
     if failed:
         text = f"{name} could not finish {_things(len(failed))}"
     elif finished:
         text = f"{name} finished {_things(len(finished))}"
-    detail, at = (told[-1].text, told[-1].at) if told else (redact(finished[-1].result), finished[-1].ended)
+    detail, at = (turns[-1].text, turns[-1].at) if turns else (redact(finished[-1].result), finished[-1].ended)
     where = clean_line(chat.title)
     return InboxItem(
-        "reply", text, _desk_address(chat), "lamp-desk", name, where, excerpt(detail, _DETAIL_LENGTH), at, len(told)
+        "reply", text, _desk_address(chat), "lamp-desk", name, where, excerpt(detail, _DETAIL_LENGTH), at, len(turns)
     )
 
 

@@ -1,4 +1,4 @@
-"""The home page: what happened while one was away, what there is in every mode, and who is here. S10"""
+"""The home page, the about page and the style guide."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ async def home(
     request: Request,
     who: CurrentPerson,
 ) -> Response:
-    """Whoever is new says who they are, then meets somebody; whoever comes back is home."""
+    """A new owner is sent to the profile first, then to the first character."""
     if not characters.has_owner_profile():
         return RedirectResponse("/settings", status.HTTP_303_SEE_OTHER)
     known = characters.all()
@@ -54,7 +54,7 @@ async def home(
         "home/home.html",
         you=clean_line(who.name),
         since=since,
-        news=await inbox.items(who, since),
+        inbox=await inbox.items(who, since),
         modes=await recent.modes(),
         faces=[_character_link(workspaces, character.id, character.name) for character in known[:_FACES]],
         others=max(0, len(known) - _FACES),
@@ -65,7 +65,7 @@ def _character_link(workspaces: Workspaces, character_id: str, name: str) -> Cha
     return CharacterLink(character_id, clean_line(name), portrait_url(workspaces, character_id))
 
 
-# What the style guide shows its components with: every state once.
+# Sample data for the style guide: every state of a component once.
 
 
 _OPENING = (
@@ -116,7 +116,7 @@ def styleguide_samples() -> dict[str, Any]:
     }  # fmt: skip
 
 
-# Pages about the house itself: what it is, how its parts look.
+# About and style guide
 
 
 about_router = APIRouter(include_in_schema=False)

@@ -1,4 +1,4 @@
-"""The memory browser: what everybody remembers, why it would come to mind, how it hangs together. M7, S16"""
+"""The memory browser: list, timeline, search with scores, and the graph of memories and people."""
 
 from __future__ import annotations
 
@@ -20,10 +20,8 @@ from coterie.surfaces.web.shared.dependencies import CharactersDep, MemoryDep
 from coterie.surfaces.web.shared.labels import DisplayNamesDep
 from coterie.surfaces.web.shared.templates import fragment_response, page_response
 
-# Memories and people as a picture: who is in what, and what belongs together. M7
-#
-# The layout is a few rounds of springs and repulsion from fixed beginnings, so the same memories always give the same
-# picture. It is drawn here as SVG: no library in the browser, and every dot is a link.
+# The graph is laid out by springs and repulsion from fixed start positions, so that the same memories always give the
+# same picture. It is drawn as SVG on the server: the browser needs no library, and every dot is a link.
 
 
 MAX_MEMORIES = 80
@@ -55,7 +53,7 @@ class GraphEdge:
     x2: float
     y2: float
     relation: str
-    """Empty between a memory and a person in it."""
+    """Empty between a memory and a person."""
 
 
 @dataclass(frozen=True)
@@ -66,7 +64,7 @@ class Graph:
 
 
 def graph(records: Sequence[MemoryRecord], links: Sequence[tuple[str, str, str]], name: Callable[[str], str]) -> Graph:
-    """Of at most `MOST` memories: what is pinned and matters most comes first, then what is newest."""
+    """At most `MAX_MEMORIES`: pinned ones first, then by significance, then the newest."""
     unique = {record.id: record for record in records}
     kept = sorted(unique.values(), key=lambda r: (not r.pinned, -r.significance, -r.when.timestamp(), r.id))[
         :MAX_MEMORIES
@@ -86,7 +84,7 @@ def graph(records: Sequence[MemoryRecord], links: Sequence[tuple[str, str, str]]
 
 
 def _people(record: MemoryRecord, name: Callable[[str], str]) -> set[str]:
-    """Who is in it, beside whose memory it is. Some are known by an id and some by a name: a name is all there is."""
+    """The names of people in a memory, without its owner; some are stored as ids, some as names."""
     named = {name(who) for who in (*record.witnesses, *record.about, record.speaker, record.told_by) if who}
     return named - {"", name(record.owner)}
 
@@ -126,7 +124,7 @@ _BARS = 60
 
 @dataclass(frozen=True)
 class MemoryFilter:
-    """What somebody looks for."""
+    """The filters of the memory browser."""
 
     q: str = ""
     owner: str = ""
@@ -136,8 +134,8 @@ class MemoryFilter:
     until: date | None = None
 
     def address(self, **more: object) -> str:
-        told = {**vars(self), **more}
-        return "/memory?" + urlencode({name: str(value) for name, value in told.items() if value})
+        params = {**vars(self), **more}
+        return "/memory?" + urlencode({name: str(value) for name, value in params.items() if value})
 
     @property
     def empty(self) -> bool:
@@ -232,12 +230,12 @@ def _within(shape: MemoryResponse, since: datetime | None, until: datetime | Non
 
 
 def _listed(asked: MemoryFilter, found: list[MemoryResponse], offset: int, view: str) -> dict[str, Any]:
-    """By the day it was kept, or on the timeline by the day it happened."""
+    """Grouped by the day it was stored, or on the timeline by the day it happened."""
     more = asked.address(offset=offset + _PAGE, view=view) if len(found) == _PAGE and not asked.q else ""
     days: list[tuple[date | None, list[MemoryResponse]]] = []
     for memory in found:
-        told = (memory.happened or memory.made) if view == "timeline" else memory.made
-        day = None if asked.q else told.date()
+        when = (memory.happened or memory.made) if view == "timeline" else memory.made
+        day = None if asked.q else when.date()
         if not days or days[-1][0] != day:
             days.append((day, []))
         days[-1][1].append(memory)
@@ -253,7 +251,7 @@ class DayCount:
 
 
 def _chronological(memory: Memory, asked: MemoryFilter) -> list[MemoryResponse]:
-    """What happened last comes first, whenever it was written down."""
+    """Latest first by the time it happened."""
     since, until = asked.moments()
     records = memory.browse(
         owner=asked.owner or None, room=asked.room or None, kind=asked.type or None, since=since, until=until
@@ -262,7 +260,7 @@ def _chronological(memory: Memory, asked: MemoryFilter) -> list[MemoryResponse]:
 
 
 def _counts_by_day(found: list[MemoryResponse], asked: MemoryFilter) -> list[DayCount]:
-    """How many memories there are of each day, of the last days there are any."""
+    """The number of memories of each of the last days that have any."""
     counted = Counter((one.happened or one.made).date() for one in found)
     return [
         DayCount(day, counted[day], asked.address(view="timeline", since=day, until=day))
@@ -270,8 +268,8 @@ def _counts_by_day(found: list[MemoryResponse], asked: MemoryFilter) -> list[Day
     ]
 
 
-def _day(told: str) -> date | None:
+def _day(text: str) -> date | None:
     try:
-        return date.fromisoformat(told)
+        return date.fromisoformat(text)
     except ValueError:
         return None

@@ -1,4 +1,4 @@
-"""Memories as the API tells them: what is kept, for whom, and why it came to mind. M7"""
+"""The API for memories: list, recall, edit, pin, forget, import and export."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class MemoryResponse(ResponseModel):
     id: str
     owner: str
     room: str
-    """The stream it stands in: `room:` and a chat's id, or `memory:` and a character's."""
+    """The stream it is stored in: `room:` and a chat's id, or `memory:` and a character's."""
     text: str
     type: str
     speaker: str | None
@@ -54,9 +54,9 @@ class MemoryResponse(ResponseModel):
     disclosure: str
     superseded_by: str | None
     score: float | None = None
-    """With `q`: how well it fits."""
+    """With `q`: the relevance score."""
     parts: dict[str, float] = Field(default_factory=dict)
-    """What the score is made of; the parts sum to it."""
+    """The parts of the score, which sum to it."""
 
     @classmethod
     def of(
@@ -95,7 +95,7 @@ class MemoryLinkResponse(ResponseModel):
 
 
 class MemoryEditRequest(RequestModel):
-    """What is left out stays as it is."""
+    """Omitted fields stay as they are."""
 
     text: Text | None = None
     type: MemoryType | None = None
@@ -110,9 +110,7 @@ class MemoryImportResponse(ResponseModel):
     """How many were new."""
 
 
-# The memory browser's data: what everybody remembers, looked through, corrected, taken along. M7
-#
-# In a forked chat each line has its own memories under the same ids; `room` says which line is meant.
+# A forked chat has memories of its own under the same ids; `room` says which chat is meant.
 
 
 router = APIRouter(prefix="/memories", tags=["memories"], responses=ERROR_RESPONSES)
@@ -121,7 +119,7 @@ Line = Annotated[
 ]
 
 
-@router.get("", summary="What is remembered: newest first, or with `q` what comes to mind best first, with its reasons")
+@router.get("", summary="Memories, newest first; with `q` the most relevant first, with their scores")
 async def memories(
     characters: CharactersDep,
     memory: MemoryDep,
@@ -140,13 +138,13 @@ async def memories(
     return await asyncio.to_thread(_recalled, characters, memory, owner, q, kind, room, limit)
 
 
-@router.get("/links", summary="Which memories belong together")
+@router.get("/links", summary="Links between memories")
 async def links(memory: MemoryDep, owner: Annotated[str, Query(max_length=200)]) -> list[MemoryLinkResponse]:
     found = memory.links(owner)
     return [MemoryLinkResponse(source=source, relation=relation, target=target) for source, relation, target in found]
 
 
-@router.get("/export", summary="Memories as lines of JSON", response_class=StreamingResponse)
+@router.get("/export", summary="Memories as JSON lines", response_class=StreamingResponse)
 async def export(store: StoreDep, owner: Annotated[str | None, Query(max_length=200)] = None) -> StreamingResponse:
     def lines() -> Iterator[str]:
         for line in export_lines(store, owner):
@@ -158,7 +156,7 @@ async def export(store: StoreDep, owner: Annotated[str | None, Query(max_length=
 
 @router.post(
     "/import",
-    summary="Take in an export for one character; what it knows already is not stored again",
+    summary="Import an export for one character; duplicates are skipped",
     status_code=status.HTTP_201_CREATED,
     openapi_extra=FILE_BODY,
 )
@@ -175,7 +173,7 @@ async def import_memories(
     except UnicodeDecodeError:
         raise BadImport("This is not text.", "Choose a file of JSON lines, exported here.") from None
     moved = reassign_memories(store, lines, character.id)
-    # Whatever rooms the file names, they are rooms of another house.
+    # Rooms in the file belong to another instance.
     stream = f"memory:{character.id}"
     added = await asyncio.to_thread(import_lines, store, memory.writer, moved, owner=character.id, room=stream)
     return MemoryImportResponse(added=added)
@@ -195,7 +193,7 @@ async def correct(memory: MemoryDep, memory_id: str, body: MemoryEditRequest, ro
     return MemoryResponse.of(memory.get(memory_id, record.room))
 
 
-@router.put("/{memory_id}/pin", summary="Pin a memory, or no longer; at most eight of a character are pinned")
+@router.put("/{memory_id}/pin", summary="Pin or unpin a memory; at most eight per character")
 async def pin(
     memory: MemoryDep, story: StoryDep, memory_id: str, body: PinRequest, room: Line = None
 ) -> MemoryResponse:
@@ -204,7 +202,7 @@ async def pin(
     return MemoryResponse.of(memory.get(memory_id, record.room))
 
 
-@router.delete("/{memory_id}", summary="Forget a memory for good: it does not come back, nor what says the same")
+@router.delete("/{memory_id}", summary="Forget a memory permanently, with its duplicates")
 async def forget(memory: MemoryDep, memory_id: str) -> DoneResponse:
     await asyncio.to_thread(memory.forget, memory_id)
     return DoneResponse()
@@ -213,7 +211,7 @@ async def forget(memory: MemoryDep, memory_id: str) -> DoneResponse:
 def _recalled(
     characters: Characters, memory: Memory, owner: str | None, q: str, kind: str | None, room: str | None, limit: int
 ) -> list[MemoryResponse]:
-    """What would come to the owner's mind, alone: what has faded or been superseded too, since a person asks."""
+    """What the owner would recall, including archived and superseded memories."""
     owners = [owner] if owner else [character.id for character in characters.all()]
     types = [kind] if kind else []
     found = [

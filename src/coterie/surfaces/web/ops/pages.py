@@ -1,4 +1,4 @@
-"""The workshop: what is being done in the background, what went wrong, what models cost and how they are."""
+"""The system status page: background jobs, failures, model usage and spending, backups."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class DayUsage:
 
 @dataclass(frozen=True)
 class ModelUsage:
-    """What one model did in all those days."""
+    """The usage of one model over the period."""
 
     model: str
     calls: int
@@ -81,7 +81,7 @@ async def status_page(
 
 @router.get("/now")
 async def now(store: StoreDep, models: ModelsDep, healthy: HealthCheck) -> Response:
-    """What changes by itself while somebody looks."""
+    """The part of the page that refreshes itself."""
     return fragment_response("ops/status_now.html", **await _now(store, models, healthy))
 
 

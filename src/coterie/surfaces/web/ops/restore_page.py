@@ -1,7 +1,4 @@
-"""The waiting room: while a backup is put back, whoever comes to the house is told how far that is. S28
-
-It is a server of its own, with nothing of the house in it, at the same address.
-"""
+"""The page that is served while a backup is restored, by a server of its own at the same address."""
 
 from __future__ import annotations
 
@@ -31,7 +28,7 @@ class RestorePage:
         self._at = ("", 0, 0)
 
     def set_progress(self, what: str, done: int, most: int) -> None:
-        """What is being done now, and how far it is; `most` is 0 where nobody knows."""
+        """The present step and its progress; `most` is 0 where the total is unknown."""
         self._at = (what, done, most)
 
     @property
@@ -57,14 +54,14 @@ class RestorePage:
             do_GET = do_HEAD = do_POST = do_PUT = do_PATCH = do_DELETE = answer  # noqa: N815 - as the library calls them
 
             def log_message(self, format: str, *args: object) -> None:  # noqa: A002
-                """Nobody needs to read that somebody waited."""
+                """No access log."""
 
         class Server(ThreadingHTTPServer):
             address_family = socket.AF_INET6 if ":" in room._host else socket.AF_INET
             daemon_threads = True
 
         self._server = Server((self._host, self._port), Answer)
-        self._thread = threading.Thread(target=self._server.serve_forever, args=(0.05,), name="waiting room")
+        self._thread = threading.Thread(target=self._server.serve_forever, args=(0.05,), name="restore page")
         self._thread.start()
         return self
 
@@ -78,8 +75,8 @@ class RestorePage:
     def body(self, *, wants_page: bool) -> tuple[str, bytes]:
         step, done, most = self._at
         if not wants_page:
-            told = {"error": _WHAT, "fix": _FIX, "restoring": {"what": step, "done": done, "most": most}}
-            return "application/json", json.dumps(told).encode()
+            payload = {"error": _WHAT, "fix": _FIX, "restoring": {"what": step, "done": done, "most": most}}
+            return "application/json", json.dumps(payload).encode()
         how_far = f' value="{done}" max="{most}"' if most else ""
         page = _PAGE.format(what=escape(_WHAT), step=escape(step), how_far=how_far, fix=escape(_FIX))
         return "text/html; charset=utf-8", page.encode()

@@ -1,7 +1,7 @@
-"""Backups: listed, taken, and put back. S28
+"""The API for operations: backups, jobs, failures, spending and models.
 
-While one is put back the server is down for a moment, and a waiting room stands in its place; `/health` names a run in
-its `Coterie-Run` header, by which a page knows that the new one is there.
+During a restore another server answers in place of this one. The `Coterie-Run` header of `/health` identifies a run, by
+which a page recognises the restarted server.
 """
 
 from __future__ import annotations
@@ -28,37 +28,37 @@ backups_router = APIRouter(prefix="/backups", tags=["ops"], responses=ERROR_RESP
 class RestoreResponse:
     file: str
     run: str
-    """The server that was asked; the next one has the backup."""
+    """The present run; the next one has the restored data."""
 
 
-@backups_router.get("", summary="The backups there are, newest first")
+@backups_router.get("", summary="Backups, newest first")
 async def backups(backups: BackupsDep) -> list[StoredCopy]:
     return backups.backups()
 
 
-@backups_router.post("", summary="Take a backup now, while playing goes on", status_code=status.HTTP_201_CREATED)
+@backups_router.post("", summary="Make a backup now, while the server runs", status_code=status.HTTP_201_CREATED)
 async def take(backups: BackupsDep) -> StoredCopy:
     return await backups.take_backup()
 
 
 @backups_router.post(
     "/{file}/restore",
-    summary="Put a backup in the place of what is there, which is kept: checked, then Coterie starts anew with it",
+    summary="Restore a backup: it is verified, the present data is kept aside, and the server restarts",
     status_code=status.HTTP_202_ACCEPTED,
 )
 async def restore(request: Request, backups: BackupsDep, file: str, later: BackgroundTasks) -> RestoreResponse:
     start_anew: Callable[[], None] | None = request.app.state.start_anew
     if start_anew is None:
         raise NotFromHere(
-            "This Coterie does not start itself anew.",
-            f"Stop it, then say in a terminal: coterie restore {backups.folder / file}",
+            "This server cannot restart itself.",
+            f"Stop it, then run: coterie restore {backups.folder / file}",
         )
     await backups.request_restore(file)
     later.add_task(start_anew)
     return RestoreResponse(file, request.app.state.run)
 
 
-# How the house is doing: work that waits or died, answers that could not be had, what models cost, how they are.
+# Jobs, failures, spending, models
 
 
 router = APIRouter(tags=["ops"], responses=ERROR_RESPONSES)
@@ -100,12 +100,12 @@ class JobsResponse(ResponseModel):
 class ModelResponse(ResponseModel):
     role: str
     model: str
-    """`provider/model`; the first of a role is asked, the others when it fails."""
+    """`provider/model`; the first of a role is used, the others are fallbacks."""
     free: bool
     has_key: bool
     context: int | None
     resting_s: float
-    """For how long it rests after a rate limit; 0 when it may be asked."""
+    """Remaining cooldown after a rate limit; 0 if it can be used."""
     calls_today: int
     failed_today: int
 
@@ -124,13 +124,13 @@ class ModelTestResponse(ResponseModel):
     tokens_in: int
     tokens_out: int
     json_ok: bool
-    """Whether it can hold to a schema."""
+    """Whether it returned valid structured output."""
     json_failure: str
     memory_mb: float | None
-    """What the embedded model's process holds."""
+    """Memory use of the embedded model's process."""
 
 
-@router.get("/ops/jobs", summary="Work in the background: what waits, what is done, what died")
+@router.get("/ops/jobs", summary="Background jobs by state")
 async def jobs(
     store: StoreDep, state: JobState | None = None, limit: Annotated[int, Query(ge=1, le=500)] = 100
 ) -> JobsResponse:
@@ -139,20 +139,20 @@ async def jobs(
     return JobsResponse(counts=counts, jobs=[JobResponse.of(job) for job in found])
 
 
-@router.post("/ops/jobs/{job}/retry", summary="Try a dead job again, with all its attempts")
+@router.post("/ops/jobs/{job}/retry", summary="Retry a failed job")
 async def retry(store: StoreDep, job: int) -> DoneResponse:
     await store.jobs.retry(job)
     return DoneResponse()
 
 
-@router.get("/ops/failures", summary="Structured answers that could not be had; the default was used")
+@router.get("/ops/failures", summary="Failed structured answers, for which the default was used")
 async def failures(
     store: StoreDep, limit: Annotated[int, Query(ge=1, le=500)] = 100, before: Annotated[int | None, Query(ge=1)] = None
 ) -> list[ClassifierFailure]:
     return UsageQueries(store).failures(limit, before)
 
 
-@router.get("/ops/spend", summary="What models did and cost, per day, role and model")
+@router.get("/ops/spend", summary="Model usage and cost per day, role and model")
 async def spend(
     store: StoreDep, models: ModelsDep, days: Annotated[int, Query(ge=1, le=3_660)] = 30
 ) -> list[DailyUsage]:
@@ -160,15 +160,13 @@ async def spend(
     return UsageQueries(store).daily((today - timedelta(days=days - 1)).isoformat())
 
 
-@router.get("/ops/models", summary="Which model does what, and how it is")
+@router.get("/ops/models", summary="Models by role and their health")
 async def models(store: StoreDep, models: ModelsDep) -> list[ModelResponse]:
     today = UsageQueries(store).daily(models.ledger.today)
     return [_model(models, role, target, today) for role in Role for target in _chain(models, role)]
 
 
-@router.post(
-    "/models/test", summary="Ask a model something, without fallbacks: does it stream, how fast, can it do JSON"
-)
+@router.post("/models/test", summary="Test a model without fallbacks: streaming, speed, structured output")
 async def test_model(models: ModelsDep, body: ModelTestRequest) -> ModelTestResponse:
     which = body.model
     target = models.catalogue.chain(Role(which))[0] if which in list(Role) else Target.parse(which)

@@ -61,7 +61,7 @@ _GROUPS = {
 
 
 _TABLES = ("models.roles", "models.tasks", "models.providers")
-"""They have forms of their own."""
+"""Shown in forms of their own."""
 _ANY = "openai-compatible"
 
 
@@ -86,17 +86,17 @@ class SettingField:
 
 @dataclass(frozen=True)
 class RoleModels:
-    """A role and who does it."""
+    """A role and its models."""
 
     role: str
     chain: list[str]
     also: list[str]
-    """The roles it stands in for."""
+    """Other roles with the same models."""
 
 
 @dataclass(frozen=True)
 class ProviderForm:
-    """A provider of one's own, as its form shows it."""
+    """A configured provider as its form shows it."""
 
     name: str
     preset: str
@@ -132,7 +132,7 @@ async def settings(
         backups=backups.backups(),
         put_back=backups.last_restore,
         folder=str(backups.folder),
-        door=SESSION_COOKIE in request.cookies,
+        has_login=SESSION_COOKIE in request.cookies,
         people=people_overview(people),
         characters=_character_choices(characters),
     )
@@ -155,7 +155,7 @@ def _character_choices(characters: Characters) -> list[dict[str, str]]:
 
 
 def _role_models(models: Models) -> list[RoleModels]:
-    """One for each chain of models, under the first role that has it."""
+    """One entry per chain of models, under the first role that has it."""
     found: dict[tuple[str, ...], RoleModels] = {}
     for role in Role:
         try:

@@ -1,4 +1,4 @@
-"""Settings, shown with where each came from, and changed in the configuration file."""
+"""The API for people and settings."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ from coterie.surfaces.web.story.schemas import (
     ResponseModel,
 )
 
-# People: who may talk with whom, from which accounts, and the codes that let them in. P3
+# People: accounts, permissions, and the codes that link accounts
 
 
 people_router = APIRouter(prefix="/people", tags=["people"], responses=ERROR_RESPONSES)
@@ -55,7 +55,7 @@ class PersonResponse(ResponseModel):
     name: str
     owner: bool
     may_talk: list[str]
-    """Characters by id; `*` is every one of them."""
+    """Character ids; `*` is all."""
     accounts: list[AccountResponse]
 
     @classmethod
@@ -66,7 +66,7 @@ class PersonResponse(ResponseModel):
 
 
 class AccessRequestResponse(ResponseModel):
-    """A stranger who waits to be let in."""
+    """An unknown account that asks for access."""
 
     surface: str
     account: str
@@ -87,7 +87,7 @@ class PeopleResponse(ResponseModel):
 class LinkCodeResponse(ResponseModel):
     person: PersonResponse
     code: str
-    """Told once; only a hash of it is kept."""
+    """Shown once; only its hash is stored."""
     minutes: int
 
 
@@ -98,12 +98,12 @@ class InvitePersonRequest(RequestModel):
 class ApproveRequest(RequestModel):
     code: Annotated[str, Field(max_length=40)]
     person: str | None = None
-    """Somebody there is already; without it, somebody new."""
+    """An existing person; without it a new one is created."""
 
 
 class AllowRequest(RequestModel):
     character: str
-    """By id; `*` is every one of them."""
+    """A character id, or `*` for all."""
     allowed: bool
 
 
@@ -119,27 +119,27 @@ def people_overview(people: People) -> PeopleResponse:
     )
 
 
-@people_router.get("", summary="Everybody with their accounts and whom they may talk with, and who waits to be let in")
+@people_router.get("", summary="People with their accounts and permissions, and open access requests")
 async def people(people: PeopleDep) -> PeopleResponse:
     return people_overview(people)
 
 
 @people_router.post(
-    "", summary="A new person, and the code with which they show up", status_code=status.HTTP_201_CREATED
+    "", summary="Add a person; returns a code that links their account", status_code=status.HTTP_201_CREATED
 )
 async def invite(people: PeopleDep, code_minutes: LinkCodeMinutes, body: InvitePersonRequest) -> LinkCodeResponse:
     person, code = await people.invite(body.name.strip(), code_minutes)
     return LinkCodeResponse(person=PersonResponse.of(people, person), code=code, minutes=code_minutes)
 
 
-@people_router.post("/{person}/code", summary="A code that links one more account to a person, once")
+@people_router.post("/{person}/code", summary="Issue a one-time code that links another account to a person")
 async def code(people: PeopleDep, code_minutes: LinkCodeMinutes, person: str) -> LinkCodeResponse:
     who = people.person(person)
-    told = await people.issue_code(who.id, code_minutes)
-    return LinkCodeResponse(person=PersonResponse.of(people, who), code=told, minutes=code_minutes)
+    issued = await people.issue_code(who.id, code_minutes)
+    return LinkCodeResponse(person=PersonResponse.of(people, who), code=issued, minutes=code_minutes)
 
 
-@people_router.put("/{person}/characters", summary="Say whether somebody may talk with a character")
+@people_router.put("/{person}/characters", summary="Allow or forbid a person to talk to a character")
 async def allow(characters: CharactersDep, people: PeopleDep, person: str, body: AllowRequest) -> PersonResponse:
     who = people.person(person)
     character = body.character if body.character == EVERY_CHARACTER else characters.get(body.character).id
@@ -147,20 +147,18 @@ async def allow(characters: CharactersDep, people: PeopleDep, person: str, body:
     return PersonResponse.of(people, who)
 
 
-@people_router.post("/approve", summary="Let a stranger in who showed you their code")
+@people_router.post("/approve", summary="Approve an access request by its code")
 async def approve(people: PeopleDep, body: ApproveRequest) -> PersonResponse:
     person, _ = await people.approve(body.code, body.person)
     return PersonResponse.of(people, person)
 
 
-@people_router.post(
-    "/unlink", summary="Take an account from whoever it belongs to", status_code=status.HTTP_204_NO_CONTENT
-)
+@people_router.post("/unlink", summary="Unlink an account", status_code=status.HTTP_204_NO_CONTENT)
 async def unlink(people: PeopleDep, body: UnlinkRequest) -> None:
     await people.unlink(body.surface, body.account)
 
 
-# People who write along: who there is, a link for somebody new, and coming in with it. P3
+# Writers: people who join documents in a browser of their own, by an invitation link
 
 
 writers_router = APIRouter(prefix="/writers", tags=["draft"], responses=ERROR_RESPONSES)
@@ -173,7 +171,7 @@ class WriterResponse(ResponseModel):
     id: str
     name: str
     you: bool
-    """Whether it is whoever asks."""
+    """Whether it is the person who asks."""
 
 
 class NewWriterRequest(RequestModel):
@@ -183,19 +181,19 @@ class NewWriterRequest(RequestModel):
 class InvitationResponse(ResponseModel):
     person: str
     link: str
-    """An address in this house that works once, for a week."""
+    """A path on this server that works once, for a week."""
 
 
 class JoinRequest(RequestModel):
     code: Name
 
 
-@writers_router.get("", summary="Everybody who may write along")
+@writers_router.get("", summary="All writers")
 async def list_writers(people: PeopleDep, who: CurrentPerson) -> list[WriterResponse]:
     return [WriterResponse(id=one.id, name=one.name, you=one.id == who.id) for one in people.all()]
 
 
-@writers_router.post("", summary="Invite somebody: the answer is a link for them", status_code=status.HTTP_201_CREATED)
+@writers_router.post("", summary="Invite a writer; returns a link", status_code=status.HTTP_201_CREATED)
 async def invite_writer(people: PeopleDep, who: CurrentPerson, body: NewWriterRequest) -> InvitationResponse:
     if who.id != OWNER:
         raise OwnerOnly("Only the owner invites people.", "Ask them for a link.")
@@ -203,7 +201,7 @@ async def invite_writer(people: PeopleDep, who: CurrentPerson, body: NewWriterRe
     return InvitationResponse(person=person.id, link=f"/join?code={quote(code)}")
 
 
-@writers_router.post("/join", summary="Come in with a link's code: from then on this browser is that person")
+@writers_router.post("/join", summary="Join with the code of a link; from then on this browser acts as that person")
 async def join(request: Request, people: PeopleDep, body: JoinRequest) -> Response:
     token = new_token()
     person = await people.link(body.code, SURFACE, account_of(token))
@@ -213,7 +211,7 @@ async def join(request: Request, people: PeopleDep, body: JoinRequest) -> Respon
     return done
 
 
-@writers_router.post("/leave", summary="This browser is nobody in particular again")
+@writers_router.post("/leave", summary="Unlink this browser from its person")
 async def leave(
     people: PeopleDep, response: Response, token: Annotated[str, Cookie(alias=PERSON_COOKIE)] = ""
 ) -> DoneResponse:
@@ -228,24 +226,24 @@ async def join_page(people: PeopleDep, request: Request, code: str = "") -> Resp
     return page_response(request, "settings/join.html", code=code, you=people.find("owner").name)
 
 
-# You, as characters know you. S2
+# The owner, as characters know them
 
 
 owner_router = APIRouter(tags=["you"], responses=ERROR_RESPONSES)
 
 
-@owner_router.get("/you", summary="Who you are to the characters")
+@owner_router.get("/you", summary="The owner's profile")
 async def you(characters: CharactersDep) -> OwnerResponse:
     return OwnerResponse.of(characters.owner(), characters.has_owner_profile())
 
 
-@owner_router.put("/you", summary="Say who you are")
+@owner_router.put("/you", summary="Set the owner's profile")
 async def set_owner(characters: CharactersDep, body: OwnerRequest) -> OwnerResponse:
     await characters.save_owner(OwnerProfile(name=body.name, pronouns=body.pronouns, persona=body.persona))
     return OwnerResponse.of(characters.owner(), authored=True)
 
 
-@owner_router.post("/you/here", summary="You are looking at a page: what happens after it is news")
+@owner_router.post("/you/here", summary="Record a visit; what happens later is new on the home page")
 async def record_visit(visits: VisitsDep, who: CurrentPerson) -> DoneResponse:
     await visits.record(who.id)
     return DoneResponse()
@@ -257,7 +255,7 @@ router = APIRouter(tags=["settings"], responses=ERROR_RESPONSES)
 class SettingsResponse(ResponseModel):
     settings: list[Setting]
     restart_needed: bool
-    """Whether something was changed that counts only from the next start."""
+    """Whether a change takes effect only after a restart."""
 
     @classmethod
     def of(cls, settings: list[Setting]) -> SettingsResponse:
@@ -266,16 +264,14 @@ class SettingsResponse(ResponseModel):
 
 class SettingsRequest(RequestModel):
     changes: dict[str, Any]
-    """Setting → value; null puts it back to its default. A key is given as `env:NAME` or `secret:NAME`."""
+    """Setting → value; null resets it to its default. A secret is given as `env:NAME` or `secret:NAME`."""
 
 
-@router.get("/settings", summary="Every setting with its value, its meaning and where it came from; never a secret")
+@router.get("/settings", summary="All settings with value, description and origin; secrets are left out")
 async def settings(settings_editor: SettingsEditorDep) -> SettingsResponse:
     return SettingsResponse.of(await asyncio.to_thread(settings_editor.settings))
 
 
-@router.patch(
-    "/settings", summary="Change settings in the configuration file; all of them, or none if one does not fit"
-)
+@router.patch("/settings", summary="Change settings in the configuration file; all of them, or none if one is invalid")
 async def change(settings_editor: SettingsEditorDep, body: SettingsRequest) -> SettingsResponse:
     return SettingsResponse.of(await asyncio.to_thread(settings_editor.change, body.changes))

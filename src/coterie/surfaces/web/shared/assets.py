@@ -1,4 +1,4 @@
-"""Style, scripts and fonts, under an address that names their content.
+"""Style sheets, scripts and fonts, served under an address that contains a hash of all of them.
 
 The hash of everything is one part of every path, so that a browser may keep a file for ever, and a script that imports
 its neighbour by a relative path gets the one it was written with. There is no build step: style sheets are joined as
@@ -21,7 +21,7 @@ from starlette.exceptions import HTTPException
 
 router = APIRouter(include_in_schema=False)
 FEATURES = ("shared", "home", "story", "characters", "draft", "crowd", "desk", "memory", "settings", "ops")
-"""Folders with `templates` and `static` of their own."""
+"""Packages with a `templates` and a `static` folder."""
 _FIRST_LAYERS = ("shared/reset", "shared/tokens", "shared/base")
 _LAST_LAYERS = ("shared/shell", "story/story", "shared/pages", "shared/utilities")
 """Style sheets of every page, joined into `app.css`. The others are served alone, for the pages that link them."""
@@ -62,11 +62,11 @@ def assets() -> dict[str, StaticFile]:
 
 @cache
 def assets_version() -> str:
-    """The hash of all of it."""
-    told = hashlib.sha256()
+    """A hash of all static files."""
+    digest = hashlib.sha256()
     for path, asset in sorted(assets().items()):
-        told.update(path.encode() + asset.data)
-    return told.hexdigest()[:16]
+        digest.update(path.encode() + asset.data)
+    return digest.hexdigest()[:16]
 
 
 @cache
@@ -84,7 +84,7 @@ def module_urls(path: str) -> list[str]:
 
 
 def asset_url(path: str) -> str:
-    """Where a page finds a file."""
+    """The address of a file."""
     if path not in assets():
         raise KeyError(path)
     return f"/static/{assets_version()}/{path}"
@@ -96,7 +96,7 @@ async def serve_asset(request: Request, of: str, path: str) -> Response:
     asset = assets().get(path)
     if asset is None:
         raise HTTPException(404, "There is no such file")
-    # A page that was open across an update asks for the former edition: it gets what there is, and does not keep it.
+    # A page that was open during an update asks for the old version: it gets the present file, uncached.
     headers = {"Cache-Control": _CACHE_FOREVER if of == assets_version() else "no-store", "Vary": "Accept-Encoding"}
     if asset.compressed is not None and "gzip" in request.headers.get("accept-encoding", ""):
         headers["Content-Encoding"] = "gzip"

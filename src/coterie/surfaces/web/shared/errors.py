@@ -1,7 +1,4 @@
-"""Errors as answers: `{"error": what happened, "fix": what to do}`, with a status that says whose turn it is. S29
-
-Somebody who opened an address in a browser is told the same on a page.
-"""
+"""Errors as JSON, `{"error": what happened, "fix": what to do}`, or as a page for a browser that navigates."""
 
 from __future__ import annotations
 
@@ -20,7 +17,7 @@ from coterie.base.errors import CoterieError
 from coterie.base.redaction import redact
 from coterie.surfaces.web.shared.templates import accepts_html, page_response
 
-_FIXES = {404: "See /openapi.json for what there is.", 405: "See /openapi.json for what can be done here."}
+_FIXES = {404: "See /openapi.json for all paths.", 405: "See /openapi.json for the methods of this path."}
 
 
 _VALIDATION_MESSAGES = {
@@ -28,25 +25,25 @@ _VALIDATION_MESSAGES = {
     "missing": "This is needed",
     "string_too_long": "This is too long",
 }
-"""What a field is told where the validator's own words are for programmers."""
+"""Replacements for validation messages that are written for programmers."""
 
 
 class ErrorBody(BaseModel):
-    """What every error looks like."""
+    """The body of every error response."""
 
     error: str
     fix: str
 
 
 ERROR_RESPONSES: dict[int | str, dict[str, object]] = {
-    400: {"model": ErrorBody, "description": "Something in the request does not fit."},
+    400: {"model": ErrorBody, "description": "The request is invalid."},
     403: {"model": ErrorBody, "description": "The request came from another site."},
-    404: {"model": ErrorBody, "description": "There is no such thing (any more)."},
-    409: {"model": ErrorBody, "description": "Somebody is speaking, or somebody was quicker."},
-    422: {"model": ErrorBody, "description": "A value does not fit; nothing was changed."},
-    503: {"model": ErrorBody, "description": "The disk or the database would not take it, or the server stops."},
+    404: {"model": ErrorBody, "description": "Not found."},
+    409: {"model": ErrorBody, "description": "A reply is running, or a concurrent change was made."},
+    422: {"model": ErrorBody, "description": "A value is invalid; nothing was changed."},
+    503: {"model": ErrorBody, "description": "The disk or database failed, or the server is stopping."},
 }
-"""For the API's description."""
+"""Error responses, for OpenAPI."""
 
 
 def error_response(status: int, error: str, fix: str) -> JSONResponse:
@@ -54,14 +51,14 @@ def error_response(status: int, error: str, fix: str) -> JSONResponse:
 
 
 def negotiated_error(request: Request, status: int, error: str, fix: str) -> Response:
-    """As a page to a browser that navigates; htmx and scripts want the sentence alone."""
+    """A page for a browser that navigates, JSON for htmx and scripts."""
     if request.method in ("GET", "HEAD") and accepts_html(request.headers) and "hx-request" not in request.headers:
         return page_response(request, "shared/error.html", status=status, what=redact(error), fix=redact(fix))
     return error_response(status, error, fix)
 
 
 class ShutdownMiddleware:
-    """A server that stops waits a while for open requests, then ends them: who still waits is told what happened."""
+    """Answers requests that are cancelled by a shutdown with 503."""
 
     def __init__(self, app: ASGIApp) -> None:
         self._app = app
@@ -92,7 +89,7 @@ def add_error_handlers(web: FastAPI) -> None:
     async def unfit(request: Request, error: RequestValidationError) -> Response:
         first = error.errors()[0]
         where = ".".join(str(part) for part in first["loc"] if part != "body") or "the request"
-        # Only what is wrong, never what was sent: it may be long, or a secret in the wrong place.
+        # Without the rejected value: it may be long, or a secret in the wrong field.
         what = _VALIDATION_MESSAGES.get(first["type"], first["msg"])
         return negotiated_error(request, 400, f"{where}: {what}.", "Correct it; /openapi.json describes every request.")
 

@@ -71,57 +71,57 @@ async def _name_cache(people: PeopleDep, characters: CharactersDep) -> NameCache
 NamesDep = Annotated[NameCache, Depends(_name_cache)]
 
 
-# Words for what the house calls by short names: parts of a score, kinds of work.
+# Parts of a score, kinds of jobs
 
 
 _SCORE_PARTS = {
-    "words": "the same words",
-    "vectors": "what it means",
-    "maxsim": "words that mean the same",
-    "embedder": "what it means, by the embedder",
-    "neighbours": "what was said around it",
-    "session": "the scene it is from",
-    "speaker": "who said it",
-    "links": "what it is tied to",
-    "recency": "how new it is",
-    "significance": "how much it mattered",
+    "words": "matching words",
+    "vectors": "similar meaning",
+    "maxsim": "words with similar meaning",
+    "embedder": "similar meaning (embedder)",
+    "neighbours": "said around it",
+    "session": "same scene",
+    "speaker": "speaker",
+    "links": "linked memories",
+    "recency": "recency",
+    "significance": "significance",
     "pins": "pinned",
-    "people": "who is named",
-    "time": "when it was",
-    "updates": "it replaces another",
-    "start": "where all begin",
+    "people": "people named",
+    "time": "time",
+    "updates": "replaces another",
+    "start": "base score",
 }
 
 
 def score_part_label(source: str) -> str:
-    """A part of a memory's score, as a person would name it."""
+    """The label of a part of a memory's score."""
     return _SCORE_PARTS.get(source, source.replace("_", " "))
 
 
 _JOB_KINDS = {
     "backup": "the nightly backup",
-    "story_memory": "remembering a turn",
-    "story_state": "how a turn changed feelings",
-    "story_significance": "how much a memory matters",
-    "story_scene": "whether a scene has ended",
+    "story_memory": "storing memories of a turn",
+    "story_state": "updating relationships after a turn",
+    "story_significance": "rating a memory",
+    "story_scene": "checking whether a scene ended",
     "story_close": "closing a scene",
-    "story_retell": "retelling what was said before",
+    "story_retell": "summarising older turns",
     "desk_message": "answering at the desk",
-    "desk_wake": "looking at what came of work",
-    "desk_branch": "thinking at the desk",
-    "desk_worker": "a step of work at the desk",
+    "desk_wake": "reading a worker's result",
+    "desk_branch": "a branch at the desk",
+    "desk_worker": "a worker at the desk",
     "desk_compact": "summarising a conversation at the desk",
-    "desk_tell": "bringing news from the desk",
-    "desk_schedule": "something on the timetable",
+    "desk_tell": "reporting a result from the desk",
+    "desk_schedule": "a scheduled task",
 }
 
 
 def job_label(kind: str) -> str:
-    """A kind of job, as a person would name it."""
+    """The label of a kind of job."""
     return _JOB_KINDS.get(kind, kind.replace("_", " "))
 
 
-# Why a reply broke off, as a person is told: what happened, what to do, and the one button that helps. S20
+# Why a reply broke off: what happened, what to do, and the button that helps
 
 
 _MODELS = ("Settings → Models", "/settings#models")
@@ -140,24 +140,24 @@ class ReplyError:
 
 _KNOWN = {
     "stopped": ReplyError("stopped", "info", "You stopped this reply.", "What was said is kept."),
-    "length": ReplyError("length", "info", "The reply reached its longest length.", "What was said is kept."),
+    "length": ReplyError("length", "info", "The reply reached the length limit.", "What was said is kept."),
     "restart": ReplyError("restart", "warn", "Coterie stopped in the middle of this reply.", "What was said is kept."),
 }
 
 
 def reply_error(why: str, status: int | None = None) -> ReplyError:
-    """`why` is what the log says of the end of a reply, `status` what the provider refused it with."""
+    """`why` as stored with the reply, `status` the HTTP status of the provider."""
     if why in _KNOWN:
         return _KNOWN[why]
     status = status or 0
     if status in (401, 403):
         return ReplyError("401", "danger", "The provider refused the key.", why, "Retry", _MODELS)
     if status == 402:
-        return ReplyError("402", "danger", "The provider wants to be paid first.", why, "Retry", _MODELS)
+        return ReplyError("402", "danger", "The provider requires payment.", why, "Retry", _MODELS)
     if status == 429:
         return ReplyError("429", "warn", "The provider asks to slow down.", why, "Retry")
     if status >= 500:
         return ReplyError("5xx", "warn", "The provider failed.", why, "Retry")
     if status >= 400:
-        return ReplyError("4xx", "danger", "The provider did not take the request.", why, "Retry", _MODELS)
+        return ReplyError("4xx", "danger", "The provider rejected the request.", why, "Retry", _MODELS)
     return ReplyError("lost", "warn", "Connection lost, partial reply saved.", why)

@@ -1,7 +1,6 @@
-"""Who has come in with the password: it is checked slowly, tried rarely, and never kept. P17
+"""Login with a password: sessions, the middleware that requires one, and the login page.
 
-Sessions live in this process only, so a restart asks again. What is remembered of one is a digest: whoever could read
-this process's state still could not come in with it.
+Sessions are kept in this process only, as digests of their tokens, so a restart asks for the password again.
 """
 
 from __future__ import annotations
@@ -57,11 +56,11 @@ class Sessions:
         self._clock = clock or SystemClock()
         self._until: dict[bytes, float] = {}
         self._wrong: dict[str, tuple[int, float]] = {}
-        # Argon2 takes 64 MB a time: a crowd at the door must not fill the house.
+        # Argon2 takes 64 MB a time: many logins at once must not fill the memory.
         self._one_at_a_time = asyncio.Semaphore(1)
 
     async def log_in(self, password: str, caller: str) -> str:
-        """A new session's token. Each wrong password of a caller, after a few, makes it wait twice as long."""
+        """The token of a new session. After a few wrong passwords, each doubles the wait of its caller."""
         async with self._one_at_a_time:
             now = self._clock.monotonic()
             tries, not_before = self._wrong.get(caller, (0, 0.0))
@@ -100,9 +99,7 @@ def _digest(token: str) -> bytes:
     return hashlib.sha256(token.encode()).digest()
 
 
-# The door: where a password is set, nobody reads or writes anything before they have given it. P17
-#
-# Plain ASGI, like the guard. Without a password there is no door: the guard lets only this machine in.
+# The middleware is used only if a password is set; without one, SecurityMiddleware admits only this machine.
 
 
 SESSION_COOKIE = "coterie"
@@ -111,7 +108,7 @@ _PUBLIC_PATHS = ("/login", "/health")
 
 class LoginMiddleware:
     def __init__(self, app: ASGIApp, sessions: Sessions, keyed: tuple[str, ...] = ()) -> None:
-        """`keyed` are paths that ask for a key themselves, with all that is below them."""
+        """`keyed` are path prefixes whose routes check a key themselves."""
         self._app = app
         self._sessions = sessions
         self._keyed = keyed
@@ -159,11 +156,11 @@ def login_routes(sessions: Sessions) -> APIRouter:
             return RedirectResponse(_local_path(next), 303)
         return page_response(request, "shared/login.html", next=_local_path(next))
 
-    @router.post("/login", summary="Come in with the password; the answer sets a session cookie")
-    async def come_in(request: Request, told: Password) -> Response:
+    @router.post("/login", summary="Log in; sets a session cookie")
+    async def log_in(request: Request, body: Password) -> Response:
         caller = request.client.host if request.client else ""
         try:
-            token = await sessions.log_in(told.password.get_secret_value(), caller)
+            token = await sessions.log_in(body.password.get_secret_value(), caller)
         except TooManyTries as error:
             refused = error_response(error.http_status, f"password: {error.what}", error.fix)
             refused.headers["Retry-After"] = str(ceil(error.wait_s))
@@ -175,8 +172,8 @@ def login_routes(sessions: Sessions) -> APIRouter:
         done.set_cookie(SESSION_COOKIE, token, SESSION_SECONDS, httponly=True, samesite="strict", secure=secure)
         return done
 
-    @router.post("/logout", summary="Go out: this session ends")
-    async def go_out(request: Request, response: Response) -> DoneResponse:
+    @router.post("/logout", summary="Log out")
+    async def log_out(request: Request, response: Response) -> DoneResponse:
         sessions.log_out(_session_token(request.headers))
         response.delete_cookie(SESSION_COOKIE)
         return DoneResponse()
@@ -185,6 +182,6 @@ def login_routes(sessions: Sessions) -> APIRouter:
 
 
 def _local_path(address: str) -> str:
-    """Where to go afterwards, and nowhere but in this house."""
+    """The path to go to after login; `/` for anything that leads to another site."""
     inside = address.startswith("/") and not address.startswith("//") and "\\" not in address
     return address if inside and address.isprintable() else "/"

@@ -1,4 +1,4 @@
-"""Prose as HTML: paragraphs, italics, bold, quotations, and notes to oneself, and nothing else. S18
+"""Prose as HTML: paragraphs, italics, bold, quotations, and out-of-character notes, and nothing else.
 
 Everything is escaped; there are no links, images, headings, code or HTML in it. Blocks are set one by one, so that a
 reply that is still being given appends finished ones once and sets only its last again.
@@ -25,17 +25,17 @@ NOTE_MARKER = "(("
 
 
 def clean_line(text: str) -> str:
-    """A name or a line without characters that are not seen but act: controls, directions, zero width."""
+    """A name or line without invisible characters: controls, directions, zero width."""
     return "".join(c for c in text if unicodedata.category(c) not in ("Cc", "Cf", "Cs", "Zl", "Zp")).strip()
 
 
 def clean_fragment(text: str) -> str:
-    """The same for a piece of a line, whose spaces at its ends part it from the next."""
+    """The same for a part of a line, whose surrounding spaces are kept."""
     return "".join(" " if c in "\n\t" else c for c in _strip_invisible(text))
 
 
 def show_invisible(text: str) -> str:
-    """Every character to be seen, where a text is shown exactly as it is: what acts unseen is named."""
+    """The exact text, with invisible characters shown as their code points."""
     return "".join(c if c in "\n\t" or not _is_invisible(c) else f"⟨U+{ord(c):04X}⟩" for c in text)
 
 
@@ -44,12 +44,12 @@ def _is_invisible(character: str) -> bool:
 
 
 def split_blocks(text: str) -> list[str]:
-    """The blocks of a text, in order. All but the last are finished, whatever comes after."""
+    """The blocks of a text, in order. More text can change only the last one."""
     return [block for block in _BREAK.split(text.replace("\r\n", "\n").strip("\n")) if block.strip()]
 
 
 def render_prose(text: str, marker: str = NOTE_MARKER) -> Markup:
-    """The whole text, each block in a place of its own."""
+    """The whole text, each block in its own element."""
     made = (
         Markup('<div class="block" dir="auto">{}</div>').format(render_block(one, marker)) for one in split_blocks(text)
     )
@@ -58,18 +58,18 @@ def render_prose(text: str, marker: str = NOTE_MARKER) -> Markup:
 
 @lru_cache(maxsize=2048)
 def render_block(text: str, marker: str = NOTE_MARKER) -> Markup:
-    """One block. It is kept for a while: several tabs are told the same words."""
+    """One block, cached: several tabs show the same text."""
     return Markup(_markdown(marker).render(_strip_invisible(text)))  # noqa: S704 - the setter escapes all it is given
 
 
 def excerpt(text: str, max_length: int = 140) -> str:
-    """The beginning of a text in one line, without its marks."""
+    """The beginning of a text in one line, without markup."""
     line = re.sub(r"[*_]{1,3}(?=\S)|(?<=\S)[*_]{1,3}", "", " ".join(clean_line(text.replace("\n", " ")).split()))
     return line if len(line) <= max_length else line[: max_length - 1].rstrip() + "…"
 
 
 def _strip_invisible(text: str) -> str:
-    """Direction, zero-width and control characters go, so that nothing reads otherwise than it is written."""
+    """Without direction, zero-width and control characters, which can change how a text reads."""
     return _UNREADABLE.sub("", text)
 
 
@@ -84,7 +84,7 @@ def _markdown(marker: str) -> MarkdownIt:
 
 
 class _TextRule:
-    """Plain text, up to where something may begin: a mark, or a note."""
+    """Plain text up to the next mark or note."""
 
     def __init__(self, marker: str) -> None:
         self._mark = re.compile(rf"[\n*_\\&{re.escape(marker[0])}]")
@@ -101,7 +101,7 @@ class _TextRule:
 
 
 class _NoteRule:
-    """A note to oneself, from its marker to the marker's mirror image."""
+    """A note, from its marker to the mirrored marker."""
 
     def __init__(self, marker: str) -> None:
         self._opens = marker

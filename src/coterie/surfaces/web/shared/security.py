@@ -1,9 +1,9 @@
-"""Who may ask: this machine, under its own name, and no other site's page through somebody's browser.
+"""Admits only requests to this machine's own name, and no changes that come from another site's page.
 
 A page elsewhere can make a browser send requests here, and can point a name of its own at 127.0.0.1 (DNS rebinding).
-So the Host must be a name of this machine, and what changes anything must not come from another origin. Behind a door
-with a password other names are fine: a rebound name brings no session with it. It is plain ASGI: a wrapper around
-responses would stand between a live stream and the end of its connection.
+So the Host must be a name of this machine, and what changes anything must not come from another origin. With a
+password other names are allowed, because a rebound name has no session. It is plain ASGI: Starlette's
+BaseHTTPMiddleware would keep a live stream from noticing that its connection ended.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from coterie.surfaces.web.shared.errors import error_response
 
 
 def content_security_policy(nonce: str = "") -> str:
-    """What a page may load and run; with a nonce, also the style sheets that bear it."""
+    """The policy of a page; a nonce allows style sheets that carry it."""
     style = f"'self' 'nonce-{nonce}'" if nonce else "'self'"
     return (
         f"default-src 'none'; script-src 'self'; style-src {style}; img-src 'self'; font-src 'self';"
@@ -34,7 +34,7 @@ _HEADERS = {
 _SAFE_METHODS = ("GET", "HEAD", "OPTIONS")
 _MAX_BYTES = 4_000_000
 _MAX_FILE_BYTES = 101_000_000
-"""A little more than a card may have: the card's own error is the better one."""
+"""Slightly more than a card may have, so that the card's own error is shown."""
 
 
 class SecurityMiddleware:
@@ -77,12 +77,12 @@ def _refusal(method: str, path: str, headers: Headers, any_name: bool) -> tuple[
 def _is_cross_origin(method: str, headers: Headers, host: str) -> bool:
     site = headers.get("sec-fetch-site")
     if method in _SAFE_METHODS:
-        # Looking is harmless, but asking for a proposal costs a model call.
+        # Reading changes nothing, but some pages call a model.
         return site == "cross-site" and headers.get("sec-fetch-mode") != "navigate"
     if site is not None and site not in ("same-origin", "none"):
         return True
     origin = headers.get("origin")
-    # Scripts and commands send no origin; browsers always do when something may change.
+    # Scripts send no origin; browsers always send one with unsafe methods.
     return origin is not None and urlsplit(origin).netloc.lower() != host.lower()
 
 

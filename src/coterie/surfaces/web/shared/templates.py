@@ -1,4 +1,6 @@
-"""One path, two readers: a browser that asks for HTML gets the page, a script gets JSON from the route behind it.
+"""Pages: content negotiation, navigation, templates and their filters.
+
+A page and an API route can share a path: a browser that asks for HTML gets the page, a script gets JSON.
 
 Routes of a `Pages` router are asked first, and do not match a request that does not name text/html; it then goes on to
 the API's route of the same path. So every address that people know is also the address that scripts use.
@@ -29,10 +31,8 @@ from coterie.surfaces.web.shared import assets
 from coterie.surfaces.web.shared.labels import job_label, score_part_label
 from coterie.surfaces.web.shared.prose import clean_fragment, clean_line, excerpt, render_prose, show_invisible
 
-# The places of the house, in the order in which the rail, the palette and the shortcuts name them.
-#
-# Every mode has its line here. The rail shows the places that have a page, so that a mode appears when its router does.
-# A phone has room for a few: the others are behind one button.
+# Navigation, in the order of the side bar, the command palette and the shortcuts. An item is shown if a router serves
+# its path. A phone shows the first few; the others are behind one button.
 
 
 PHONE_ITEMS = 4
@@ -44,9 +44,9 @@ class NavigationItem:
     label: str
     icon: str
     key: str
-    """`g`, then this key, goes there."""
+    """The shortcut: `g`, then this key."""
     mode: bool = False
-    """Whether one is with characters there; the rest of the house serves that."""
+    """Whether it is one of the modes."""
 
 
 NAVIGATION_ITEMS = (
@@ -62,13 +62,13 @@ NAVIGATION_ITEMS = (
 
 
 def available_items(pages: Iterable[APIRouter]) -> tuple[NavigationItem, ...]:
-    """The places that these routers have a page for."""
+    """The items that these routers have a page for."""
     served = {route.path for router in pages for route in router.routes if isinstance(route, APIRoute)}
     return tuple(place for place in NAVIGATION_ITEMS if place.path in served)
 
 
 def accepts_html(headers: Headers) -> bool:
-    """Whether the request names HTML; what takes anything (`*/*`: curl, scripts) does not."""
+    """Whether the request names HTML; `*/*`, as curl sends it, does not count."""
     kinds = (part.partition(";") for part in headers.get("accept", "").lower().split(","))
     return any(kind.strip() == "text/html" and more.strip() != "q=0" for kind, _, more in kinds)
 
@@ -82,16 +82,14 @@ class HtmlRoute(APIRoute):
 
 
 class PageRouter(APIRouter):
-    """Pages that share their paths with the API, which describes them."""
+    """Pages that share their paths with API routes."""
 
     def __init__(self, **options: Any) -> None:
         super().__init__(route_class=HtmlRoute, include_in_schema=False, **options)
 
 
-# Putting a page together: templates, what every page shows around them, and the few words templates need of their own.
-#
-# Autoescape is on for every template. Text of people, models and files reaches a page only through it, or through
-# `typeset`, which escapes as well; `set_by_us` is only for what another template has made.
+# Templates are always autoescaped. Text of people, models and files reaches a page only escaped, or through `prose`,
+# which escapes as well; `trusted_html` is only for the output of another template.
 
 
 HUE_COUNT = 24
@@ -139,7 +137,7 @@ def render(name: str, /, **context: Any) -> str:
 
 
 def page_response(request: Request, name: str, /, *, status: int = 200, **context: Any) -> HTMLResponse:
-    """A whole page. `here` is the part of the house that the rail marks."""
+    """A whole page. `here` is the navigation item that is marked."""
     here = "/" + request.url.path.strip("/").partition("/")[0]
     around = {"here": here, "path": request.url.path, "rail": request.app.state.rail}
     html = render(name, **{**around, **context})
@@ -147,26 +145,26 @@ def page_response(request: Request, name: str, /, *, status: int = 200, **contex
 
 
 def fragment_response(name: str, /, **context: Any) -> HTMLResponse:
-    """A part of a page, for htmx to put in its place."""
+    """A part of a page, for htmx."""
     return HTMLResponse(render(name, **context), headers={"Cache-Control": "no-store", "Vary": "Accept"})
 
 
 def hue_class(name: str) -> str:
-    """A character's accent, from its name: one of a ring of hues, at a lightness and chroma that always read well."""
+    """The accent colour of a character, derived from its name."""
     return f"hue-{hashlib.sha256(name.casefold().encode()).digest()[0] % HUE_COUNT}"
 
 
 def initials(name: str) -> str:
-    """What stands where there is no portrait."""
+    """Shown in place of a missing portrait."""
     words = clean_line(name).split()
     return "".join(word[0] for word in (words[:1] + words[-1:] if len(words) > 1 else words)).upper() or "?"
 
 
 def iso_timestamp(at: datetime) -> str:
-    """A moment for machines; the page tells it in the reader's own words and zone."""
+    """For `<time datetime>`; a script shows it in the reader's zone."""
     return at.astimezone(UTC).isoformat(timespec="seconds")
 
 
 def story_time(at: datetime) -> str:
-    """A moment in the fiction, whose clock has no zone but its own."""
+    """A time in the fiction, which has no time zone."""
     return f"{at:%A} {at.day} {at:%B}, {at:%H:%M}"

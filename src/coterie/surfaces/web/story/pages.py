@@ -1,4 +1,4 @@
-"""The chats: the list of them, and one of them to read and play. S6, S17–S26"""
+"""Pages of stories: the chats, one chat, the prompt inspector, and search."""
 
 from __future__ import annotations
 
@@ -83,7 +83,7 @@ async def head(characters: CharactersDep, story: StoryDep, chat: str) -> Respons
 
 @router.get("/{chat}/turns")
 async def older(story: StoryDep, renderer: TurnRendererDep, chat: str, before: Annotated[int, Query(ge=1)]) -> Response:
-    """The stretch before a turn, as the page puts it above; its header says where the next one ends."""
+    """Older turns; the `X-Before` header is the position for the next request."""
     found = story.chats.chat(f"room:{chat}")
     _, html, further = await renderer.latest_turns(found.room, before)
     return Response(html, media_type="text/html", headers={"X-Before": str(further or ""), "Vary": "Accept"})
@@ -133,23 +133,21 @@ def _latest(chat: ChatRow) -> tuple[bool, datetime | None]:
 
 
 def _spent(models: Models) -> str:
-    """What models cost today, as the status line says it."""
+    """Today's spending, for the status line."""
     micros = models.ledger.total().usd_micros
     return f"${micros / 1e6:.2f} today" if micros else "nothing spent today"
 
 
-# The prompt inspector: exactly what a model was told for a reply, what was left out, and why. S13, S16
-#
-# Secrets are masked in it, as everywhere. S29
+# The prompt inspector: the exact prompt of a reply, what was left out, and why. Secrets are redacted.
 
 
 prompt_pages = PageRouter(prefix="/chats")
-_TIERS = {"must": "Always there", "should": "There if it fits", "nice": "There while there is room"}
+_TIERS = {"must": "Always included", "should": "Included if it fits", "nice": "Included while there is room"}
 
 
 @dataclass(frozen=True)
 class PromptSlice:
-    """Parts of one sort: `memory abc` and `memory def` are both memories."""
+    """Parts of one kind: `memory abc` and `memory def` are both memories."""
 
     label: str
     tokens: int
@@ -159,28 +157,29 @@ class PromptSlice:
 @prompt_pages.get("/{chat}/prompt/{reply}")
 async def inspect(store: StoreDep, story: StoryDep, request: Request, chat: str, reply: str) -> Response:
     found = story.chats.chat(f"room:{chat}")
-    told = PromptResponse.of(PromptQueries(store).inspect(found.room, reply))
+    prompt = PromptResponse.of(PromptQueries(store).inspect(found.room, reply))
     names = story.participants.names(found)
     turn = story.timeline.turn(found.room, reply)
     labels = _Labels(story, found, names)
-    parts = [part.model_copy(update={"name": show_invisible(labels.of(part.name))}) for part in told.parts]
+    parts = [part.model_copy(update={"name": show_invisible(labels.of(part.name))}) for part in prompt.parts]
     return page_response(
         request,
         "story/prompt.html",
         chat=found,
-        told=told,
+        prompt=prompt,
         parts=parts,
         slices=_slices(parts),
         tiers=_TIERS,
         speaker=story.participants.name(names, turn.speaker),
         turn=turn,
         said=excerpt(turn.text, 160).strip('"“”'),
-        most=max((abs(v) for why in told.why for name, v in why.parts.items() if name != "start"), default=1.0) or 1.0,
+        most=max((abs(v) for why in prompt.why for name, v in why.parts.items() if name != "start"), default=1.0)
+        or 1.0,
     )
 
 
 class _Labels:
-    """What a person would call a part: a speaker's name for the id of a turn, a character's for its own."""
+    """Labels of prompt parts, with names instead of ids."""
 
     def __init__(self, story: StoryService, chat: Chat, names: dict[str, str]) -> None:
         self._story = story
@@ -214,11 +213,11 @@ def _slices(parts: list[PromptPartResponse]) -> list[PromptSlice]:
 
 
 def _sort(label: str) -> str:
-    """Turns together, and what is only numbered: `voice 1` and `voice 2` are both voice."""
+    """The kind of a part: all turns together; `voice 1` and `voice 2` are both voice."""
     return "turns" if label.startswith("turn ·") else label.rstrip("0123456789 ")
 
 
-# Looking for what was said, in every chat. S17
+# Search over all chats
 
 
 search_pages = PageRouter(prefix="/search")
@@ -238,8 +237,8 @@ async def find(
     asked = q.strip()
     hits = story.search(asked, room=room, limit=_PAGE, offset=offset) if asked else []
     more = offset + _PAGE if len(hits) == _PAGE else 0
-    told: dict[str, Any] = {"hits": hits, "q": asked, "chat": chat, "more": more}
+    context: dict[str, Any] = {"hits": hits, "q": asked, "chat": chat, "more": more}
     if offset:
-        return fragment_response("story/search_results.html", **told)
+        return fragment_response("story/search_results.html", **context)
     chats = {room.partition(":")[2]: title for room, title in display_names.rooms.items()}
-    return page_response(request, "story/search.html", here="/chats", chats=chats, **told)
+    return page_response(request, "story/search.html", here="/chats", chats=chats, **context)

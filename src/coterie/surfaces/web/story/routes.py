@@ -1,4 +1,4 @@
-"""Chats: which there are, how they stand, who is there, and where they branch. S5, S6, S15, S23, S24"""
+"""The API for stories: chats, turns, rewind and fork, chat details, and search."""
 
 from __future__ import annotations
 
@@ -44,19 +44,19 @@ async def chats(store: StoreDep, story: StoryDep) -> list[ChatResponse]:
     return [ChatResponse.of(store, story, chat) for chat in story.chats.chats()]
 
 
-@router.get("/{chat}", summary="A chat as it stands")
+@router.get("/{chat}", summary="A chat")
 async def show(store: StoreDep, story: StoryDep, chat: str) -> ChatResponse:
     return ChatResponse.of(store, story, story.chats.chat(f"room:{chat}"))
 
 
-@router.post("/{chat}/read", summary="All of it has been read: nothing in it is new")
+@router.post("/{chat}/read", summary="Mark a chat as read")
 async def mark_read(store: StoreDep, story: StoryDep, chat: str) -> ChatResponse:
     found = story.chats.chat(f"room:{chat}")
     await ReadMarks(store).mark_read(found.room)
     return ChatResponse.of(store, story, found)
 
 
-@router.get("/{chat}/prompt/{reply}", summary="Exactly what a model was told for a reply")
+@router.get("/{chat}/prompt/{reply}", summary="The exact prompt of a reply")
 async def prompt(store: StoreDep, chat: str, reply: str) -> PromptResponse:
     return PromptResponse.of(PromptQueries(store).inspect(f"room:{chat}", reply))
 
@@ -67,13 +67,13 @@ async def invite(store: StoreDep, story: StoryDep, chat: str, body: InviteReques
     return ChatResponse.of(store, story, story.chats.chat(f"room:{chat}"))
 
 
-@router.delete("/{chat}/guests/{character_id}", summary="Let a guest leave")
+@router.delete("/{chat}/guests/{character_id}", summary="Remove a guest")
 async def remove_guest(store: StoreDep, story: StoryDep, chat: str, character_id: str) -> ChatResponse:
     await story.remove_guest(f"room:{chat}", character_id)
     return ChatResponse.of(store, story, story.chats.chat(f"room:{chat}"))
 
 
-@router.post("/{chat}/scene/close", summary="Close the scene: it is summarised, and the next one begins")
+@router.post("/{chat}/scene/close", summary="Close the scene: it is summarised and a new one begins")
 async def close_scene(store: StoreDep, story: StoryDep, chat: str) -> ChatResponse:
     await story.close_scene(f"room:{chat}")
     return ChatResponse.of(store, story, story.chats.chat(f"room:{chat}"))
@@ -84,44 +84,42 @@ async def preview(story: StoryDep, chat: str, turn: str) -> ChatRewindImpact:
     return await story.preview_rewind(f"room:{chat}", turn)
 
 
-@router.post("/{chat}/rewind", summary="Back to how things were right after a turn")
+@router.post("/{chat}/rewind", summary="Rewind to the state right after a turn")
 async def rewind(store: StoreDep, story: StoryDep, chat: str, body: RewindRequest) -> ChatResponse:
     await story.rewind(f"room:{chat}", body.turn)
     return ChatResponse.of(store, story, story.chats.chat(f"room:{chat}"))
 
 
-@router.post("/{chat}/undo", summary="Undo the last rewind, as long as nothing new was said")
+@router.post("/{chat}/undo", summary="Undo the last rewind, if nothing was said since")
 async def undo(store: StoreDep, story: StoryDep, chat: str) -> ChatResponse:
     await story.undo_rewind(f"room:{chat}")
     return ChatResponse.of(store, story, story.chats.chat(f"room:{chat}"))
 
 
-@router.post(
-    "/{chat}/fork", summary="A new chat that shares the past up to a turn", status_code=status.HTTP_201_CREATED
-)
+@router.post("/{chat}/fork", summary="Fork a chat at a turn", status_code=status.HTTP_201_CREATED)
 async def fork(store: StoreDep, story: StoryDep, chat: str, body: ForkRequest) -> ChatResponse:
     return ChatResponse.of(store, story, await story.fork(f"room:{chat}", body.turn, body.title))
 
 
-@router.post("/{chat}/stop", summary="Stop whoever is speaking; what was said is kept")
+@router.post("/{chat}/stop", summary="Stop the running reply; its text is kept")
 async def stop(story: StoryDep, chat: str) -> DoneResponse:
     return DoneResponse(done=await story.stop(f"room:{chat}"))
 
 
-# The drawer beside a chat: looked into, and corrected by hand. S21
+# The state of a chat, and corrections to it
 
 
 drawer_router = APIRouter(prefix="/chats/{chat}", tags=["drawer"], responses=ERROR_RESPONSES)
 
 
-@drawer_router.get("/drawer", summary="Scene, place, activities, feelings both ways, memories, pins, clock")
+@drawer_router.get("/drawer", summary="Scene, place, activities, relationships, memories, pins, clock")
 async def drawer(story: StoryDep, chat: str) -> ChatDetails:
     return _drawer(story, chat)
 
 
 @drawer_router.patch(
     "/drawer",
-    summary="Correct what the drawer shows; each correction is kept with what stood there before",
+    summary="Correct the state; each edit is stored with the previous value",
     description=f"Fields: {', '.join(f'`{field}`' for field in EDITABLE_FIELDS)}. WHO is `you` or a character's id.",
 )
 async def correct(story: StoryDep, chat: str, body: EditsRequest) -> ChatDetails:
@@ -129,17 +127,13 @@ async def correct(story: StoryDep, chat: str, body: EditsRequest) -> ChatDetails
     return _drawer(story, chat)
 
 
-@drawer_router.put(
-    "/memories/{memory_id}/pin", summary="Pin a memory, or no longer; at most eight of a character are pinned"
-)
+@drawer_router.put("/memories/{memory_id}/pin", summary="Pin or unpin a memory; at most eight per character")
 async def pin(story: StoryDep, chat: str, memory_id: str, body: PinRequest) -> ChatDetails:
     await story.pin(f"room:{chat}", memory_id, body.pinned)
     return _drawer(story, chat)
 
 
-@drawer_router.delete(
-    "/memories/{memory_id}", summary="Forget a memory for good: it does not come back, nor what says the same"
-)
+@drawer_router.delete("/memories/{memory_id}", summary="Forget a memory permanently, with its duplicates")
 async def forget(story: StoryDep, chat: str, memory_id: str) -> ChatDetails:
     await story.forget(f"room:{chat}", memory_id)
     return _drawer(story, chat)
@@ -149,16 +143,16 @@ def _drawer(story: StoryService, chat: str) -> ChatDetails:
     return story.details(f"room:{chat}")
 
 
-# Looking for what was said, in every chat. S17
+# Search
 
 
 search_router = APIRouter(tags=["search"], responses=ERROR_RESPONSES)
 
 
-@search_router.get("/search", summary="What was said in any chat, the best match first")
+@search_router.get("/search", summary="Turns of all chats that match, best first")
 async def find(
     story: StoryDep,
-    q: Annotated[str, Query(max_length=1_000, description="Every word must occur, or one that begins with it.")],
+    q: Annotated[str, Query(max_length=1_000, description="All words must occur, at least as prefixes.")],
     chat: Annotated[str | None, Query(description="Only in this chat.")] = None,
     limit: Annotated[int, Query(ge=1, le=200)] = 50,
     offset: Annotated[int, Query(ge=0, le=1_000_000)] = 0,
@@ -167,11 +161,11 @@ async def find(
     return story.search(q, room=room, limit=limit, offset=offset)
 
 
-# Turns: saying something, being answered, and being answered differently. S11, S12, S22
+# Turns
 
 
 turns_router = APIRouter(prefix="/chats/{chat}", tags=["turns"], responses=ERROR_RESPONSES)
-Wait = Annotated[bool, Query(description="Answer only when the reply is whole, with its text.")]
+Wait = Annotated[bool, Query(description="Return only when the reply has ended, with its text.")]
 _ACCEPTED = status.HTTP_202_ACCEPTED
 
 
@@ -192,9 +186,9 @@ async def turns(
 
 @turns_router.post(
     "/turns",
-    summary="Say something. It is durable before any model is asked",
+    summary="Send a message. It is stored before a model is called",
     status_code=_ACCEPTED,
-    responses={200: {"model": ReplyResponse, "description": "With `wait=true`: the reply, whole or broken off."}},
+    responses={200: {"model": ReplyResponse, "description": "With `wait=true`: the reply, complete or truncated."}},
 )
 async def say(
     story: StoryDep, chat: str, body: MessageRequest, response: Response, wait: Wait = False
@@ -205,9 +199,9 @@ async def say(
 
 @turns_router.post(
     "/regenerate",
-    summary="Another reply to the last message, which may be changed",
+    summary="Regenerate the reply to the last message, which may be edited",
     status_code=_ACCEPTED,
-    responses={200: {"model": ReplyResponse, "description": "With `wait=true`: the reply, whole or broken off."}},
+    responses={200: {"model": ReplyResponse, "description": "With `wait=true`: the reply, complete or truncated."}},
 )
 async def regenerate(
     story: StoryDep, chat: str, response: Response, body: RegenerateRequest | None = None, wait: Wait = False
@@ -217,7 +211,7 @@ async def regenerate(
     return await _reply_response(story, chat, begun, response, wait)
 
 
-@turns_router.get("/alternatives", summary="Every reply there was to a message; to the last one unless told otherwise")
+@turns_router.get("/alternatives", summary="All replies to a message, by default the last")
 async def alternatives(story: StoryDep, chat: str, turn: str | None = None) -> list[AlternativeReply]:
     room = _room_of(story, chat)
     if turn is None:
@@ -232,7 +226,7 @@ async def alternatives(story: StoryDep, chat: str, turn: str | None = None) -> l
     ]
 
 
-@turns_router.post("/choose", summary="Swipe to another reply to the last message; what it led to comes back with it")
+@turns_router.post("/choose", summary="Choose another reply to the last message, with the state it led to")
 async def choose(story: StoryDep, chat: str, body: ChooseReplyRequest) -> TurnResponse:
     room = _room_of(story, chat)
     await story.choose(room, body.reply)

@@ -1,4 +1,4 @@
-"""What the API takes and gives, as JSON. Words of people and models are data in it and nothing else."""
+"""Requests and responses of the API for stories and characters, and the base classes of all others."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _SNIPPET = 140
 
 
 class RequestModel(BaseModel):
-    """What a request may hold; a misspelt field is an error, not nothing."""
+    """Base of request bodies; unknown fields are an error."""
 
     model_config = ConfigDict(extra="forbid", use_attribute_docstrings=True)
 
@@ -33,7 +33,7 @@ class OwnerResponse(ResponseModel):
     pronouns: str
     persona: str
     authored: bool
-    """Whether anybody has said yet who they are."""
+    """Whether the owner has set a profile."""
 
     @classmethod
     def of(cls, you: OwnerProfile, authored: bool) -> OwnerResponse:
@@ -54,7 +54,7 @@ class CharacterRequest(RequestModel):
     backstory: Prose = ""
     initial_relationship: Prose = ""
     kickoff: Prose = ""
-    """Prose from which the opening scene is made."""
+    """Prose from which the opening scene is proposed."""
 
 
 class CharacterResponse(CharacterRequest):
@@ -69,13 +69,13 @@ class CharacterResponse(CharacterRequest):
 
 class CharacterWithVersions(CharacterResponse):
     versions: list[CharacterResponse]
-    """Every version there was, oldest first."""
+    """All versions, oldest first."""
 
 
 class ImportResponse(ResponseModel):
     character: CharacterResponse
     notes: list[str]
-    """What was odd about the file."""
+    """Warnings about the file."""
 
 
 class NamedReference(ResponseModel):
@@ -98,9 +98,9 @@ class ChatResponse(ResponseModel):
     snippet: str
     """How the latest reply begins."""
     unread: int
-    """Replies since it was last read."""
+    """Unread replies."""
     speaking: bool
-    """Whether a reply is being given."""
+    """Whether a reply is running."""
 
     @classmethod
     def of(cls, store: Store, story: StoryService, chat: Chat) -> ChatResponse:
@@ -126,7 +126,7 @@ class ChatResponse(ResponseModel):
 class TurnResponse(ResponseModel):
     id: str
     seq: int
-    """Its place; `before` of the next page."""
+    """Its position; `before` of the next page."""
     speaker: str
     name: str
     by_person: bool
@@ -134,12 +134,12 @@ class TurnResponse(ResponseModel):
     segments: list[Segment]
     state: Literal["open", "done", "truncated"]
     why: str
-    """Why it broke off, if it did."""
+    """Why it was truncated, if it was."""
     status: int | None
-    """What the provider refused it with, if that was why."""
+    """The provider's HTTP status, if that was why."""
     answers: str | None
     to: list[str]
-    """Who heard it, if it was whispered."""
+    """The recipients of a whisper."""
     model: str
     at: datetime
     """When it was said, in an imported chat too."""
@@ -166,16 +166,16 @@ class TurnResponse(ResponseModel):
 
 class ReplyResponse(ResponseModel):
     turn: str
-    """The message."""
+    """The id of the message."""
     reply: str
-    """What answers it."""
+    """The id of the reply."""
     speaker: str
     text: str | None = None
-    """With `wait=true`: what was said."""
+    """With `wait=true`: the reply's text."""
     state: Literal["open", "done", "truncated"] = "open"
     why: str = ""
     status: int | None = None
-    """What the provider refused it with, if it did."""
+    """The provider's HTTP status, if it refused."""
 
     @classmethod
     def of(cls, begun: StartedTurn) -> ReplyResponse:
@@ -205,16 +205,16 @@ class PromptPartResponse(ResponseModel):
 
 
 class RecalledMemoryResponse(ResponseModel):
-    """S16: a memory that came to mind for a reply, and why."""
+    """A memory that was recalled for a reply, with its score."""
 
     memory: str
     text: str
-    """As it was told; empty where it was left out."""
+    """As in the prompt; empty if it was left out."""
     score: float
     parts: dict[str, float]
-    """What the score is made of; the parts sum to it."""
-    told: bool
-    """Whether there was room for it."""
+    """The parts of the score, which sum to it."""
+    included: bool
+    """Whether it is in the prompt."""
 
 
 class PromptResponse(ResponseModel):
@@ -227,9 +227,9 @@ class PromptResponse(ResponseModel):
     trimmed: list[str]
     """What was left out, and why."""
     recalled: dict[str, dict[str, float]]
-    """Memory → what its score was made of."""
+    """Memory id → the parts of its score."""
     why: list[RecalledMemoryResponse]
-    """The same in order, the best first, with what was told."""
+    """The same, best first, with the text in the prompt."""
 
     @classmethod
     def of(cls, seen: InspectedPrompt) -> PromptResponse:
@@ -256,7 +256,7 @@ def _why(memory: str, parts: dict[str, float], seen: InspectedPrompt) -> Recalle
     names = (f"memory {memory}", f"pinned {memory}")
     text = next((text for part, text in seen.parts if part.name in names), None)
     return RecalledMemoryResponse(
-        memory=memory, text=redact(text or ""), score=sum(parts.values()), parts=parts, told=text is not None
+        memory=memory, text=redact(text or ""), score=sum(parts.values()), parts=parts, included=text is not None
     )
 
 
@@ -264,7 +264,7 @@ class TurnPage(ResponseModel):
     turns: list[TurnResponse]
     """Oldest first."""
     before: int | None
-    """Give this as `before` to go further back; null at the beginning."""
+    """`before` of the request for older turns; null at the beginning."""
 
 
 class AlternativeReply(ResponseModel):
@@ -282,16 +282,16 @@ class ReadyMadeCharacter(ResponseModel):
 class MessageRequest(RequestModel):
     text: Prose = Field(min_length=1)
     speaker: str | None = None
-    """Who should answer, by id or name; chosen by the story otherwise."""
+    """Who answers, by id or name; chosen automatically otherwise."""
     to: list[str] = []
     """Whisper to these only."""
     key: str | None = Field(default=None, max_length=200)
-    """The same key again is the same message: nothing is said twice."""
+    """A repeated key is the same message."""
 
 
 class RegenerateRequest(RequestModel):
     text: Prose | None = None
-    """The message, changed."""
+    """The edited message."""
     speaker: str | None = None
 
 
@@ -318,7 +318,7 @@ class InviteRequest(RequestModel):
 
 class EditsRequest(RequestModel):
     edits: list[FieldEdit] = Field(min_length=1, max_length=100)
-    """All of them are made, or none."""
+    """All are applied, or none."""
 
 
 class PinRequest(RequestModel):

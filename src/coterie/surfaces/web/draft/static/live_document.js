@@ -24,8 +24,8 @@ export class LiveDocument {
     this.nonce = nonce;
     this.extensions = extensions;
     this.client = crypto.randomUUID();
-    this.address = `/draft/workspaces/${workspace}/sheet/${path.split("/").map(encodeURIComponent).join("/")}`;
-    this.document = this.address.replace("/sheet/", "/documents/");
+    this.address = `/draft/workspaces/${workspace}/live/${path.split("/").map(encodeURIComponent).join("/")}`;
+    this.document = this.address.replace("/live/", "/documents/");
     this.failures = 0;
   }
 
