@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from coterie.base.files import write_atomic
+from coterie.base.paths import write_atomic
 
 
 def test_a_file_keeps_its_permissions_and_nothing_is_left_beside_it(tmp_path: Path) -> None:

@@ -5,8 +5,8 @@ from __future__ import annotations
 import asyncio
 from pathlib import Path
 
+from coterie.app import build_doctor
 from coterie.base.paths import Paths
-from coterie.checkup import build_doctor
 from coterie.eventstore import NewEvent
 from coterie.messaging.delivery import DeliveryFailed, MessageDelivered, queued_event
 from coterie.messaging.inbox import room_stream

@@ -17,7 +17,6 @@ _LEFT, _TOP, _ROW, _CELL = 24, 84, 56, 84
 _BOXES = 452
 _DESCRIPTIONS = {
     "cli": "one module per command group",
-    "checkup": "the checks of `coterie doctor`",
     "app": "composition root: builds every service",
     "ops": "snapshots · backups · metrics",
     "messaging": "inbox, outbox, routing, commands, files",

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from coterie.base.errors import MissingExtra, SecretsError, WrongPassphrase
-from coterie.base.files import write_atomic
+from coterie.base.paths import write_atomic
 from coterie.base.redaction import redact
 
 _NONCE_BYTES = 12

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import get_args
 
 from coterie.base.errors import ReadOnly
-from coterie.base.files import write_atomic
+from coterie.base.paths import write_atomic
 from coterie.base.redaction import redact
 from coterie.characters.cards.card import Card, CardFormat
 from coterie.characters.cards.import_export import import_card

@@ -121,8 +121,7 @@ def doctor(as_json: Annotated[bool, typer.Option("--json", help="One JSON object
     import json
     from dataclasses import asdict
 
-    from coterie.app import load_settings
-    from coterie.checkup import build_doctor
+    from coterie.app import build_doctor, load_settings
     from coterie.ops import CheckResult
 
     paths = Paths.locate()

@@ -11,7 +11,7 @@ from pydantic import Field, StringConstraints, ValidationError
 
 from coterie.base.config import Section, load_config
 from coterie.base.errors import ConfigError
-from coterie.base.files import write_atomic
+from coterie.base.paths import write_atomic
 from coterie.modes.crowd.errors import BadCrowdConfig, NoSuchCrowd
 from coterie.modes.crowd.gateway.admission import RoomLimits
 from coterie.modes.crowd.moderation import Moderator, read_wordlists

@@ -17,8 +17,8 @@ from weakref import WeakValueDictionary
 import pygit2
 
 from coterie.base.clock import Clock
-from coterie.base.files import write_atomic
 from coterie.base.ids import new_id
+from coterie.base.paths import write_atomic
 from coterie.eventstore import NewEvent, Store
 from coterie.modes.draft.anchors import move_anchors
 from coterie.modes.draft.diff import TextEdit, edits_between, merge_texts, unified_diff

@@ -24,8 +24,8 @@ from pathlib import Path, PurePosixPath
 import pygit2
 from pygit2.enums import FileMode, SortMode
 
-from coterie.base.files import write_atomic
 from coterie.base.logging import get_logger
+from coterie.base.paths import write_atomic
 from coterie.modes.draft.errors import EditConflict, NoSuchDocument, NotADocument, WorkspaceError
 
 MAIN_BRANCH = "main"

@@ -13,8 +13,8 @@ from pathlib import Path
 from typing import Literal
 
 from coterie.base.errors import ConfigError, Corrupt
-from coterie.base.files import write_private_json
 from coterie.base.logging import get_logger
+from coterie.base.paths import write_private_json
 from coterie.base.redaction import redact
 from coterie.eventstore import KeyStore, NewEvent, Store
 from coterie.messaging import RoomForgotten, Rooms, SurfaceError, SurfaceSynced

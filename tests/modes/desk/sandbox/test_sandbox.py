@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from coterie.app import build_doctor
 from coterie.base.paths import Paths
-from coterie.checkup import build_doctor
 from coterie.modes.desk.errors import BadCommand, SandboxUnavailable
 from coterie.modes.desk.sandbox.sandbox import Sandbox, seccomp_program
 from coterie.modes.desk.settings import DeskSettings

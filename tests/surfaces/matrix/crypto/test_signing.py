@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from coterie.base.errors import ConfigError
-from coterie.base.files import write_private_json
+from coterie.base.paths import write_private_json
 from coterie.surfaces.matrix.crypto.devices import PARTS, CrossSigningIdentity
 from coterie.surfaces.matrix.crypto.primitives import canonical_json, has_signature
 

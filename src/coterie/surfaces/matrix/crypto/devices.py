@@ -15,8 +15,8 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from vodozemac import Account
 
 from coterie.base.errors import ConfigError
-from coterie.base.files import write_private_json
 from coterie.base.logging import get_logger
+from coterie.base.paths import write_private_json
 from coterie.eventstore import KeyPath, KeyStore
 from coterie.surfaces.matrix.crypto.primitives import from_base64, has_signature, sign_json, to_base64
 from coterie.surfaces.matrix.homeserver import Homeserver, Json, KeysRefused, MatrixRefused
