@@ -22,6 +22,13 @@ _MAX_ENTRIES = 400
 _SEED_RANGE = 2.0**64
 _MIN_ACTIVITY = 0.02
 _MIN_PROBABILITY = 1e-6
+_PERSON_WINDOW_MS = 20_000
+_PERSONA_WINDOW_MS = 25_000
+_ADDRESSED_WINDOW_MS = 20_000
+_MAX_PERSONA_MESSAGES = 6
+_MIN_EVENT_BOOST = 1.4
+"""An event whose boost has fallen below this no longer counts."""
+_FACTORS = ("base", "event", "interest", "mention", "trend", "damping")
 
 
 @dataclass(slots=True)
@@ -73,14 +80,6 @@ class ChatHistory:
 
     def find(self, message_id: str) -> ChatEntry | None:
         return self._by_id.get(message_id)
-
-
-_PERSON_WINDOW_MS = 20_000
-_PERSONA_WINDOW_MS = 25_000
-_ADDRESSED_WINDOW_MS = 20_000
-_MAX_PERSONA_MESSAGES = 6
-_MIN_EVENT_BOOST = 1.4
-"""An event whose boost has fallen below this no longer counts."""
 
 
 @dataclass(frozen=True)
@@ -204,9 +203,6 @@ class Decision(NamedTuple):
     @property
     def factors(self) -> dict[str, float]:
         return {name: round(getattr(self, name), 6) for name in _FACTORS}
-
-
-_FACTORS = ("base", "event", "interest", "mention", "trend", "damping")
 
 
 class PersonaDecider:

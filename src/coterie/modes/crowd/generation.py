@@ -18,8 +18,15 @@ from coterie.modes.crowd.events import LineOutcome
 from coterie.modes.crowd.personas import Situation
 from coterie.modes.crowd.prompts import LineRequest, build_messages, instructions, situation_text
 
+_ATTEMPTS = 2
+NO_LINE = "it has no line for this"
+_MAX_TOKENS = 40
+_TEMPERATURE = 0.8
+_MODEL_TIME_SHARE = 0.6
+"""Share of the deadline after which canned lines replace the model."""
 _MAX_WORDS = 20
 _MIN_WORDS = 4
+
 _SENTENCE_END = re.compile(r"[.!?…]+[\"”')\]]*(?=\s|$)")
 _CLAUSE_END = re.compile(r"[,;:–—-]+(?=\s)|\s(?=\()")
 _SPOKEN_WORD = re.compile(r"\w[\w'’]*")
@@ -207,14 +214,6 @@ def _rotated(lines: list[str], seed: int) -> list[str]:
     """Rotate the lines by an offset derived from the seed."""
     start = derive_seed(seed, "phrase") % len(lines) if lines else 0
     return lines[start:] + lines[:start]
-
-
-_ATTEMPTS = 2
-NO_LINE = "it has no line for this"
-_MAX_TOKENS = 40
-_TEMPERATURE = 0.8
-_MODEL_TIME_SHARE = 0.6
-"""Share of the deadline after which canned lines replace the model."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -28,6 +28,15 @@ from coterie.modes.crowd.personas import memory_owner
 from coterie.modes.crowd.prompts import LineRequest
 from coterie.modes.crowd.protocol import ChatMessage
 
+_TYPES = frozenset(["relationship", "running_joke", "preference", "persona_note", "event"])
+_MIN_CONFIDENCE = 0.6
+_TRUSTED_AFTER = 3
+"""Answered conversations after which a person's statements are trusted."""
+_MAX_RECALLED = 3
+_MAX_MEMORY_CHARS = 300
+_DELAY_MS = 45_000
+_PEOPLE_BONUS = 0.15
+
 _JOKE = r"(?i)\b(?:running joke|our joke|inside joke|never forget|remember (?:when|the|that|how))\b"
 _RELATIONSHIP = r"(?i)\bcall me\b|\bmy name is\b|\bi(?:'m| am) your\b|\bwe (?:are|were) (?:friends|rivals)\b"
 _PREFERENCE = (
@@ -60,16 +69,6 @@ def extract_by_rules(request: ExtractionRequest) -> Operations:
                 )
                 break
     return Operations(operations=found)
-
-
-_TYPES = frozenset(["relationship", "running_joke", "preference", "persona_note", "event"])
-_MIN_CONFIDENCE = 0.6
-_TRUSTED_AFTER = 3
-"""Answered conversations after which a person's statements are trusted."""
-_MAX_RECALLED = 3
-_MAX_MEMORY_CHARS = 300
-_DELAY_MS = 45_000
-_PEOPLE_BONUS = 0.15
 
 
 class PersonaMemory:

@@ -8,7 +8,7 @@ from coterie.eventstore import Event, Projection, Rows, on
 from coterie.modes.crowd import events
 from coterie.modes.crowd.events import CrowdDrifted, CrowdDriftFrozen, CrowdDriftReverted
 
-__all__ = ["DriftProjection", "events", "crowd_projections"]
+__all__ = ["DriftProjection", "crowd_projections", "events"]
 
 
 class DriftProjection(Projection):

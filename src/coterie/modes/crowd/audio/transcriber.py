@@ -23,6 +23,9 @@ from coterie.modes.crowd.errors import AudioUnavailable
 from coterie.modes.crowd.protocol import StreamContext
 from coterie.modes.crowd.session.stream_context import INVERTED, RollingContext, detect_event
 
+_MAX_JOINED_S = 20.0
+_MAX_LINE_CHARS = 500
+
 
 class Recogniser(Protocol):
     name: str
@@ -138,10 +141,6 @@ def _fix_chat_address(sentence: str) -> str:
             name = "Chat" if start == 0 else "chat"
             sentence = sentence[:start] + name + sentence[end:]
     return sentence
-
-
-_MAX_JOINED_S = 20.0
-_MAX_LINE_CHARS = 500
 
 
 async def transcribe_stream(

@@ -20,6 +20,9 @@ from coterie.modes.crowd.protocol import AuditRecord, ChatAuthor, ChatMessage, C
 from coterie.modes.crowd.protocol.messages import MAX_MESSAGE_CHARS, ONE_LINE
 
 _MAX_AUTHORS = 50_000
+_MENTION = re.compile(r"@([\w.-]*\w)")
+_ONE_LINE = re.compile(ONE_LINE)
+_MAX_REMEMBERED = 20_000
 
 
 class RoomLimits(Section):
@@ -117,11 +120,6 @@ class ModerationState:
     def record_message(self, author: ChatAuthor, now_ms: int) -> None:
         if self.slow_ms:
             self._last_message_ms[author.name.casefold()] = now_ms
-
-
-_MENTION = re.compile(r"@([\w.-]*\w)")
-_ONE_LINE = re.compile(ONE_LINE)
-_MAX_REMEMBERED = 20_000
 
 
 class Admitted(NamedTuple):

@@ -22,6 +22,11 @@ TICK_S = 0.05
 MAX_OUTSTANDING_BYTES = 256 * 1024
 """Bytes a socket may have outstanding before its reader counts as slow."""
 _SNAPSHOT_SIZE = 100
+_MAX_RECENT = 5_000
+"""Messages kept in memory; older ones are read from the log."""
+_PAGE_SIZE = 1_000
+_Waiting = tuple[ChatMessage, asyncio.Future[ChatMessage]]
+_AUDIT_ACTIONS = {"timeout": "timeout", "ban": "ban", "pardon": "pardon", "kill": "killed", "revive": "revived"}
 
 
 class Frame(NamedTuple):
@@ -156,13 +161,6 @@ def _websocket_header(length: int) -> bytes:
     if length < 126:
         return bytes([0x81, length])
     return struct.pack("!BBH", 0x81, 126, length) if length < 65_536 else struct.pack("!BBQ", 0x81, 127, length)
-
-
-_MAX_RECENT = 5_000
-"""Messages kept in memory; older ones are read from the log."""
-_PAGE_SIZE = 1_000
-_Waiting = tuple[ChatMessage, asyncio.Future[ChatMessage]]
-_AUDIT_ACTIONS = {"timeout": "timeout", "ban": "ban", "pardon": "pardon", "kill": "killed", "revive": "revived"}
 
 
 class Gateway:

@@ -19,6 +19,10 @@ from coterie.modes.crowd.errors import BadCrowdConfig
 from coterie.modes.crowd.protocol import StreamContext, StreamEvent
 from coterie.modes.crowd.protocol.messages import MAX_CONTEXT_BYTES, TimeWindow
 
+_WINDOW_S = 90
+_MAX_KEYWORDS = 8
+_MAX_TRANSCRIPT_CHARS = 1_500
+
 _LEAD = (
     r"^(?:(?:ok(?:ay)?|so|and|but|now|well|al(?:l )?right|right|oh|um|uh|hey|hm+|wait|yes|no|yeah|remind me|tell me"
     r"|quick question|quick vote)[,.]? )*"
@@ -145,11 +149,6 @@ def detect_event(text: str) -> tuple[str, float] | None:
     if _JOY.search(text) and not is_question(text):
         return "hype", 0.8 if "!" in text or text.isupper() else 0.65
     return None
-
-
-_WINDOW_S = 90
-_MAX_KEYWORDS = 8
-_MAX_TRANSCRIPT_CHARS = 1_500
 
 
 class ScriptLine(Section):

@@ -18,10 +18,10 @@ from coterie.modes.crowd.protocol import StreamContext
 from coterie.modes.crowd.session.stream_context import RollingContext, Script, ScriptLine, detect_event
 from coterie.modes.crowd.settings import SHIPPED_CONFIGS
 
-_TIMES = re.compile(r"(?:(\d+):)?(\d{1,2}):(\d{2})[.,](\d{1,3})\s+-->")
 SAMPLE = "sample"
 _SAMPLE_SCRIPT = SHIPPED_CONFIGS / "streams" / "left-door.toml"
 _log = get_logger(__name__)
+_TIMES = re.compile(r"(?:(\d+):)?(\d{1,2}):(\d{2})[.,](\d{1,3})\s+-->")
 _TAGS = re.compile(r"<[^>]*>|\{\\[^}]*\}")
 
 
