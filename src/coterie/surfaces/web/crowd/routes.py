@@ -318,7 +318,7 @@ async def _listen(store: Store, room: CrowdRoom, reader: _PageReader) -> None:
     async with store.bus.subscribe(pattern, limit=10_000, when_slow=WhenSlow.DROP_OLDEST) as messages:
         async for message in messages:
             if (name := _EVENT_NAMES.get(type(message.body))) is not None:
-                reader.outgoing.put_nowait((name, message.body.wire(), None))
+                reader.outgoing.put_nowait((name, message.body.to_json(), None))
             elif message.subject.startswith("crowd.state."):
                 reader.outgoing.put_nowait(("state", CrowdRoomResponse.of(room).model_dump_json(), None))
 
