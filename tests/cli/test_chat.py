@@ -86,7 +86,7 @@ def test_p16_messages_and_slash_commands(call: Call, monkeypatch: pytest.MonkeyP
 def test_p16_errors_are_shown_and_the_chat_continues(call: Call, monkeypatch: pytest.MonkeyPatch) -> None:
     answer = talk(call, monkeypatch, "io", lines=["/regenerate", "/undo", "what is not on the tape", "say 0"])
     assert answer.code == 0, answer.err
-    assert "The opening was not written in answer to anything." in answer.out
+    assert "The opening is not a reply to a message." in answer.out
     assert "There is no rewind to undo" in answer.out
     assert "/regenerate tries again" in answer.out
     assert "Tea first." in answer.out

@@ -183,7 +183,7 @@ async def test_s6_the_speaker_is_addressed_attentive_talkative_or_chosen(harness
     await harness.store.append([NewEvent(room, ActivityChange(entity=theo.id, activity=busy), OWNER)])
     assert (await harness.say(room, "Anybody?")).speaker == mara.id
     assert (await harness.say(room, "A word for you alone.", to=["theo"])).speaker == theo.id
-    with pytest.raises(NoSuchCharacter, match="cannot hear"):
+    with pytest.raises(NoSuchCharacter, match="not addressed to Mara"):
         await harness.say(room, "A word for Theo.", to=["theo"], speaker="mara")
 
 

@@ -113,7 +113,7 @@ async def test_s25_undoing_a_reset_keeps_what_happened_since(harness: StoryHarne
     assert not [text for text in harness.memories_of(mara, his) if text != "The otter sleeps in the boat."]
     await harness.story.reset(mara, "Mara")
     await harness.story.reset(mara, "Mara")
-    with pytest.raises(BadPoint, match="started over once more"):
+    with pytest.raises(BadPoint, match="was reset again"):
         await harness.story.undo_rewind(hers)
 
 

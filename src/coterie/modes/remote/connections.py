@@ -61,7 +61,7 @@ Notify = Callable[[Deliverable, str], Awaitable[None]]
 _RETRY_WHILE_WAITING_S = 0.1
 _PROTOCOL_VIOLATIONS = frozenset({1002, 1003, 1007, 1009})
 """Codes with which our side closes: the peer sent an invalid frame, no text, or too much of it."""
-_DEFAULT_LINES = ("This is a stand-in: no agent plays this character yet. I heard: {text}",)
+_DEFAULT_LINES = ("This is a stand-in: no agent plays this character yet. Your message: {text}",)
 _WORD_PAUSE_S = 0.02
 _SYNC_INTERVAL_S = 1.0
 _MAX_PUSH_LENGTH = 4_000

@@ -180,7 +180,7 @@ class RemoteConversation:
         turns = self._timeline.latest(context, _RECENT_TURNS)
         message = next((turn for turn in reversed(turns) if turn.by_person), None)
         if message is None:
-            raise NoSuchTurn("Nothing has been said yet.", "Say something first.")
+            raise NoSuchTurn("There is no message yet.", "Send a message first.")
         old = self._reply_to(context, message.id)
         if old is not None:
             seqs = self._store.reader.turn_seqs(context, old.id)

@@ -55,7 +55,7 @@ class ChatContext:
 
     def require_no_open_reply(self, room: str) -> None:
         if self.timeline.open_replies(room):
-            raise Busy("Somebody is still speaking.", "Wait for the reply, or press Stop.")
+            raise Busy("A reply is still in progress.", "Wait for the reply, or press Stop.")
 
     def find_character(self, chat: Chat, name_or_id: str) -> str:
         """The id of a character in the chat."""
@@ -66,7 +66,7 @@ class ChatContext:
             if entity not in chat.people and name.lower() == name_or_id.lower():
                 return entity
         here = ", ".join(names[entity] for entity in chat.characters)
-        raise NoSuchCharacter(f"{name_or_id} is not here.", f"Here are: {here}.")
+        raise NoSuchCharacter(f"{name_or_id} is not in this chat.", f"In this chat are: {here}.")
 
     def end_of_turn(self, room: str, turn: str) -> int:
         """The seq of the last event before the next turn begins."""

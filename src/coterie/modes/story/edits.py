@@ -409,7 +409,7 @@ def _clock(edit: FieldEdit) -> datetime:
 
 def _require_present(chat: Chat, entity: str) -> None:
     if entity not in chat.participants:
-        raise BadEdit(f"{entity[:80]} is not in this chat.", f"Here are: {', '.join(chat.participants)}.")
+        raise BadEdit(f"{entity[:80]} is not in this chat.", f"In this chat are: {', '.join(chat.participants)}.")
 
 
 def _list_places(places: Mapping[str, Any]) -> str:

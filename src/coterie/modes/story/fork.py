@@ -147,7 +147,7 @@ class Fork:
             chat = context.chats.chat(room)
             seq, late, later_turns = await self._split_at(room, turn)
             if any(reply.seq <= seq for reply in context.timeline.open_replies(room)):
-                raise Busy("Somebody is still speaking.", "Wait for the reply, or press Stop, and fork then.")
+                raise Busy("A reply is still in progress.", "Wait for the reply, or press Stop, and fork then.")
             opened = ChatForkOpened(title=title or f"{chat.title} (fork)", world=fork, forked_from=room)
             reset = await self._resets.before_reset(room, seq)
             new_events = [

@@ -62,9 +62,7 @@ class CharacterResets:
                 case CharacterReset():
                     if any(later.key != event.key for later in await self._resets_since(event)):
                         name = self._roster.get(character).name
-                        raise BadPoint(
-                            f"{name} has started over once more since.", "Only the last reset can be undone."
-                        )
+                        raise BadPoint(f"{name} was reset again since.", "Only the last reset can be undone.")
                     new_events.append(NewEvent(event.stream, supersede([event.seq]), OWNER))
                 case Reset():
                     self._require_not_restarted(event)
@@ -108,10 +106,12 @@ class CharacterResets:
 
     def _require_not_restarted(self, reset: AnyEvent) -> None:
         if self._context.chats.exists(reset.stream):
-            raise BadPoint("This chat has begun again since the reset.", "What was before it stays in the log.")
+            raise BadPoint(
+                "This chat has new messages since the reset.", "What came before the reset stays in the log."
+            )
 
     async def _still_counting(self, superseded: AnyEvent, wanted: Ranges) -> list[int]:
-        """Of the memories that a visitor lost in its reset, those that the chat has not taken back since."""
+        """Of the memories that a reset removed from a chat that the character visited, those not rewound since."""
         room = superseded.stream
         turns = self._context.timeline.ids_after(room, 0)
         moved = await self._store.read(room, after=superseded.seq, kinds=[Rewound.kind, Reset.kind], limit=1)

@@ -150,13 +150,13 @@ class StoryService:
         """Add a character as a guest."""
         chat, character = self.chats.chat(room), self.context.roster.get(character_id)
         if character.id in chat.characters:
-            raise Busy(f"{character.name} is here already.", "Invite somebody else.")
+            raise Busy(f"{character.name} is in this chat already.", "Invite another character.")
         joined = GuestJoined(guest=character.id, bot_version=character.version)
         await self._store.append([NewEvent(room, joined, OWNER)])
 
     async def remove_guest(self, room: str, character_id: str) -> None:
         if character_id not in self.chats.chat(room).guests:
-            raise NoSuchCharacter("Nobody of that name is a guest here.", "Only guests can leave; a host stays.")
+            raise NoSuchCharacter("That character is no guest of this chat.", "Only guests can leave; the host stays.")
         self.context.require_no_open_reply(room)
         await self._store.append([NewEvent(room, GuestLeft(guest=character_id), OWNER)])
 

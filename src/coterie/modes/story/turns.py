@@ -256,20 +256,18 @@ class Turns:
         character = self._context.find_character(chat, name_or_id)
         if to and character not in to:
             name = self._context.participants.names(chat)[character]
-            raise NoSuchCharacter(
-                f"{name} cannot hear what you whisper to somebody else.", "Choose one of those it is addressed to."
-            )
+            raise NoSuchCharacter(f"The whisper is not addressed to {name}.", "Choose one of those it is addressed to.")
         return character
 
     def _last_exchange(self, room: str) -> tuple[Turn, Turn | None]:
         """The last message, and the reply to it if there is one."""
         turns = self._timeline.latest(room, 1)
         if not turns:
-            raise NoSuchTurn("Nothing has been said yet.", "Say something first.")
+            raise NoSuchTurn("There is no message yet.", "Send a message first.")
         if turns[0].by_person:
             return turns[0], None
         if turns[0].answers is None:
-            raise NoSuchTurn("The opening was not written in answer to anything.", "Say something first.")
+            raise NoSuchTurn("The opening is not a reply to a message.", "Send a message first.")
         return self._timeline.turn(room, turns[0].answers), turns[0]
 
 

@@ -132,7 +132,7 @@ async def test_s20_while_somebody_speaks_it_is_locked_with_a_reason(web: Web) ->
         while (partial := web.app.story.replies.partial(room)) is None or partial.text != "Well now, ":
             await asyncio.sleep(0.01)
     refused = await web.post(f"{chat}/turns", {"text": "And?"}, status=409)
-    assert refused == {"error": "Somebody is still speaking.", "fix": "Wait for the reply, or press Stop."}
+    assert refused == {"error": "A reply is still in progress.", "fix": "Wait for the reply, or press Stop."}
     await web.post(f"{chat}/regenerate", status=409)
     assert (await web.post(f"{chat}/stop"))["done"] is True
     assert (await web.post(f"{chat}/stop"))["done"] is False
