@@ -241,7 +241,7 @@ def test_a_folder_instead_of_the_file_is_reported(tmp_path: Path) -> None:
     ],
 )
 def test_a_secret_never_appears_in_an_error(tmp_path: Path, text: str) -> None:
-    hidden = f"never-{new_id()}"  # one that no other test has made the mask know
+    hidden = f"never-{new_id()}"  # not registered by any other test
     what = refused(tmp_path, text.replace("never-shown-9", hidden), environ={"HIDDEN": hidden}, secret=lambda _: hidden)
     assert hidden not in what
 

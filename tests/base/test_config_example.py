@@ -38,7 +38,7 @@ def uncommented(text: str) -> str:
 
 
 def given(section: Section, prefix: str = "") -> Iterator[str]:
-    """The keys of every setting that has a value of its own: no value cannot be shown, and leaves its table empty."""
+    """The keys of all settings with a default that is not None, which TOML cannot represent."""
     for name in type(section).model_fields:
         value = getattr(section, name)
         if isinstance(value, Section):

@@ -23,7 +23,7 @@ CLASSES = {
 
 
 def documented_tree() -> dict[str, str | None]:
-    """Name → parent, as the docstring draws it."""
+    """Name → parent, parsed from the docstring."""
     parents: dict[str, str | None] = {}
     above: list[tuple[int, str]] = []
     for line in (errors.__doc__ or "").splitlines():

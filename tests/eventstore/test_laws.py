@@ -22,7 +22,7 @@ ROOMS = ["room:a", "room:b"]
 
 def replay_log(store: Store) -> dict[str, str]:
     with store.reader.connections.snapshot() as rows:
-        return {view.name: replayed_hash(view, rows) for view in store.projections}
+        return {each.name: replayed_hash(each, rows) for each in store.projections}
 
 
 Step = tuple[str, int, int]
@@ -41,7 +41,7 @@ steps = st.lists(
 
 
 class Play:
-    """Performs random steps on a store, and holds it to the law after each of those that change what counts."""
+    """Performs random steps on a store and checks the property after each control event."""
 
     def __init__(self, folder: Path) -> None:
         self.path = folder / "coterie.db"
@@ -82,7 +82,7 @@ class Play:
                     self.store.close()
                     self.store = self.open()
         except CoterieError:
-            assert kind == "redo"  # the only step that may rightly be refused
+            assert kind == "redo"  # the only step that may be refused
 
 
 @settings(max_examples=80)

@@ -12,7 +12,7 @@ from coterie.eventstore.sqlite.replay import replayed_hash
 
 
 class Search(Projection):
-    """A projection with a full-text index that only `settle` keeps."""
+    """A projection with a full-text index that `update_derived` maintains."""
 
     name = "test_search"
     stream_column = "room"
@@ -99,7 +99,7 @@ async def test_a_projection_that_was_not_declared_for_a_while_catches_up(tmp_pat
         store = Store.open(path, projections=projections)
         await store.append([sample_draft(chance, "room:a", n) for n in range(20)])
         if not projections:
-            await store.rewind("room:a", 5)  # reaches back behind where the absent projections stand
+            await store.rewind("room:a", 5)  # before the position of the undeclared projections
         store.close()
     store = Store.open(path, projections=sample_projections())
     with store.reader.connections.snapshot() as rows:

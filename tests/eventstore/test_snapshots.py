@@ -24,7 +24,7 @@ async def play(store: Store, chance: random.Random, steps: int, *, reach_back: b
 
 
 def forget_projections(path: Path) -> None:
-    """As if the tables had been made by other code: everything but the log must be made again."""
+    """Make the store rebuild its projections at the next start."""
     store = Store.open(path)
     store.transact(lambda rows: rows.run("DELETE FROM projection"))
     store.close()
@@ -50,10 +50,10 @@ def test_s27_a_snapshot_plus_later_events_equals_a_full_replay(
         try:
             assert store.hashes() == live
             assert warnings == []
-            # and it goes on from there, before and behind the snapshot
+            # further changes, before and after the position of the snapshot
             asyncio.run(play(store, chance, 4, reach_back=True))
             with store.reader.connections.snapshot() as rows:
-                assert store.hashes() == {view.name: replayed_hash(view, rows) for view in store.projections}
+                assert store.hashes() == {each.name: replayed_hash(each, rows) for each in store.projections}
         finally:
             store.close()
 
@@ -131,7 +131,7 @@ async def test_a_snapshot_is_written_during_appends(tmp_path: Path) -> None:
         seed=seed_from_snapshots(tmp_path / "s", warnings.append),
     )
     with store.reader.connections.snapshot() as rows:
-        assert store.hashes() == {view.name: replayed_hash(view, rows) for view in store.projections}
+        assert store.hashes() == {each.name: replayed_hash(each, rows) for each in store.projections}
     assert warnings == []
     store.close()
 

@@ -68,16 +68,16 @@ async def test_queued_requests_share_a_commit(store: Store) -> None:
 
 
 async def test_the_bus_publishes_only_committed_events(store: Store) -> None:
-    async with store.bus.subscribe("event.room.a.>") as news:
+    async with store.bus.subscribe("event.room.a.>") as messages:
         with pytest.raises(StorageError):
             await store.append([said("room:a", "refused"), NewEvent("room:a", _unstorable())])
-        (event,) = await store.append([said("room:a", "told")])
-        message = await asyncio.wait_for(anext(news), 5)
+        (event,) = await store.append([said("room:a", "hello")])
+        message = await asyncio.wait_for(anext(messages), 5)
     assert message == BusMessage("event.room.a.sample_said", event)
 
 
 def _unstorable() -> SampleTurn:
-    """A payload whose turn SQLite cannot take: NULL where a text is required."""
+    """A payload that cannot be stored: the projection requires a turn."""
     return SampleTurn.model_construct(turn=None, speaker="x", text="y")  # type: ignore[arg-type]
 
 

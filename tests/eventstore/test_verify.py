@@ -25,7 +25,7 @@ async def test_an_intact_database_is_clean(played: Store) -> None:
     findings = verify(played.reader, played.projections)
     assert findings.clean, findings.problems
     assert findings.events == 92
-    assert findings.projections == {view.name: True for view in played.projections}
+    assert findings.projections == {each.name: True for each in played.projections}
     played.close()
 
 

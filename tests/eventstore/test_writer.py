@@ -24,7 +24,7 @@ def nothing() -> None:
 
 
 class Notebook:
-    """A table that keeps what was written, in which order and on which thread."""
+    """A table of what was written, with the order and the thread."""
 
     def __init__(self, path: Path) -> None:
         self.connection = apsw.Connection(str(path))

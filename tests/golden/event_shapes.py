@@ -28,7 +28,7 @@ def shapes() -> Shapes:
 
 
 def unfit(before: Shapes, now: Shapes) -> list[str]:
-    """Where an event as it was written before could not be read now."""
+    """The places where an event of the earlier shape cannot be read any more."""
     found = []
     for name, fields in before.items():
         kind, version = name.split()

@@ -1,6 +1,6 @@
 """Databases of every schema that was ever released must still open, and say what they said then.
 
-A golden file is an SQL dump; the line after the dump's end tells the hash of each view. To add one for a new schema:
+A golden file is an SQL dump; the line after the dump holds the hash of each projection. To add one for a new schema:
 `python -m tests.golden.test_golden NAME`.
 """
 

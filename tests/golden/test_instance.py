@@ -17,8 +17,9 @@ from typing import Any
 import apsw
 import pytest
 
-from coterie.app import open_store
+from coterie.app import all_projections, open_store
 from coterie.base.paths import Paths
+from coterie.eventstore.sqlite.backup import check_backup
 from coterie.eventstore.sqlite.verify import verify
 from tests.e2e.conftest import Site
 
@@ -62,6 +63,26 @@ def test_the_instance_verifies_clean(tmp_path: Path) -> None:
         assert findings.clean, findings.problems
         store.rebuild()
         assert store.hashes() == hashes
+
+
+def test_the_tables_of_the_store_are_renamed_and_undeclared_ones_removed(tmp_path: Path) -> None:
+    write_instance(tmp_path / "home")
+    with open_store(Paths.locate({"COTERIE_HOME": str(tmp_path / "home")})) as store:
+        tables = {name for (name,) in store.query("SELECT name FROM sqlite_schema WHERE type = 'table'")}
+        declared = {table for projection in store.projections for table in projection.tables}
+    assert {"stream_lineage", "active_ranges", "projection"} <= tables
+    assert not {"line", "counting", "view"} & tables - declared
+    assert {table.removeprefix("undo_") for table in tables if table.startswith("undo_")} == declared
+
+
+def test_a_backup_of_the_instance_is_checked_without_migrating_it(tmp_path: Path) -> None:
+    write_instance(tmp_path / "home")
+    backup = tmp_path / "home" / "coterie.db"
+    before = backup.read_bytes()
+    report = check_backup(backup, all_projections())
+    assert report.clean, report.problems
+    assert report.events
+    assert backup.read_bytes() == before
 
 
 def page(site: Site, path: str) -> str:

@@ -25,7 +25,7 @@ def home(tmp_path: Path) -> Paths:
 
 @pytest.fixture
 def live(store: Store) -> Live:
-    """Let some sample events happen."""
+    """Appends sample events."""
     chance = random.Random(1)
     number = iter(range(1_000_000))
 

@@ -57,8 +57,8 @@ def test_live_settings_apply_at_once(home: Paths) -> None:
     editor = SettingsEditor(
         running, home.config, lambda: load_settings(home, {}), lambda: write_example_config(home), LIVE_SETTINGS
     )
-    told = {"story.retrieval_k": 2, "models.caps.usd_per_day": 1.5, "models.roles.narrative": "ollama/mistral"}
-    shown = by_key(editor.change({**told, "server.port": 8123}))
+    changes = {"story.retrieval_k": 2, "models.caps.usd_per_day": 1.5, "models.roles.narrative": "ollama/mistral"}
+    shown = by_key(editor.change({**changes, "server.port": 8123}))
     assert (story.retrieval_k, caps.usd_per_day) == (2, 1.5)
     assert running.models.roles["narrative"] == ("ollama/mistral",)  # type: ignore[index]
     assert [shown[key].pending for key in ("story.retrieval_k", "models.roles", "server.port")] == [False, False, True]
@@ -102,10 +102,10 @@ def test_s29_a_key_is_never_shown(home: Paths) -> None:
     home.config.write_text(
         '[models]\napi_key = "env:KEY"\n[models.providers.mine]\npreset = "openai"\napi_key = "env:KEY"\n'
     )
-    told = configuration(home, {"KEY": "sk-very-secret-key"}).settings()
-    assert by_key(told)["models.api_key"].value is True
-    assert by_key(told)["models.providers"].value["mine"]["api_key"] is True
-    assert "very-secret" not in repr(told)
+    settings = configuration(home, {"KEY": "sk-very-secret-key"}).settings()
+    assert by_key(settings)["models.api_key"].value is True
+    assert by_key(settings)["models.providers"].value["mine"]["api_key"] is True
+    assert "very-secret" not in repr(settings)
 
 
 def test_an_invalid_file_shows_the_running_settings(home: Paths) -> None:
