@@ -31,7 +31,7 @@ def test_chat_pages_have_no_serious_issue(page: Page, chat: str, theme: str, wid
     expect(page.locator("[data-live]")).to_have_text("Saved")
     assert serious(page) == []
     page.get_by_role("button", name="Story details").click()
-    expect(page.locator("#drawer-content")).to_contain_text("Here and now")
+    expect(page.locator("#drawer-content")).to_contain_text("Scene")
     assert serious(page) == []
     page.locator("#drawer").get_by_role("button", name="Close", exact=True).click()
     page.get_by_role("button", name="More for this chat").click()

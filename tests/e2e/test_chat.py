@@ -194,7 +194,7 @@ def test_s24_fork_is_another_chat_with_the_same_past(site: Site, page: Page, cha
 
 def test_s25_reset_wants_the_name_typed(site: Site, page: Page, chat: str) -> None:
     page.get_by_role("button", name="More for this chat").click()
-    page.get_by_role("menuitem", name="Start Maren Oke over …").click()
+    page.get_by_role("menuitem", name="Reset Maren Oke …").click()
     page.get_by_label("Type Maren Oke to confirm").fill("Maren")
     page.get_by_role("button", name="Reset Maren Oke").click()
     expect(page.locator("#toasts")).to_contain_text("has to be typed exactly")
@@ -234,7 +234,7 @@ def test_s6_a_guest_comes_speaks_and_leaves(site: Site, page: Page, chat: str) -
     expect(turns(page).last).to_contain_text("I am here as well.")
     quiet(page)
     page.get_by_role("button", name="Guests").click()
-    page.get_by_role("menuitem", name="go").click()
+    page.get_by_role("menuitem", name="Remove").click()
     expect(page.locator(".chat-cast a")).to_have_count(1)
     expect(turns(page).last.locator(".turn-name")).to_contain_text("Teodor")
 
@@ -286,13 +286,13 @@ def test_older_turns_come_as_one_scrolls(site: Site, page: Page, chat: str) -> N
     assert seen == [turn["id"] for turn in site.ask("GET", f"{chat}/turns?limit=500")["turns"]]
 
 
-def test_work_in_the_background_that_failed_is_told(site: Site, page: Page, chat: str) -> None:
+def test_a_failed_background_job_is_announced(site: Site, page: Page, chat: str) -> None:
     from coterie.eventstore import NewEvent
     from coterie.eventstore.jobs import JobDied
 
     died = JobDied(job=1, job_kind="story_remember", key="k", attempts=5, error="<b>It broke.</b>")
     site.do(site.app.store.append([NewEvent("instance", died)]))
-    expect(page.locator("#toasts")).to_contain_text("Something in the background failed for good")
+    expect(page.locator("#toasts")).to_contain_text("A background job failed")
 
 
 def test_s17_the_list_says_what_is_new_until_it_was_read(site: Site, page: Page, chat: str) -> None:

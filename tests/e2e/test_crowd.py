@@ -132,10 +132,10 @@ def test_c16_a_refusal_is_told_and_audited_and_rulings_can_be_taken_back(site: S
 
 def test_c5_the_rooms_rules_are_changed_and_kept(site: Site, attic: Page) -> None:
     attic.get_by_role("tab", name="Moderation").click()
-    attic.get_by_text("The room's own rules").click()
+    attic.get_by_text("Room rules").click()
     attic.get_by_label("Lines a minute").fill("140")
-    attic.get_by_role("button", name="Keep", exact=True).click()
-    expect(attic.locator(".toast")).to_contain_text("Kept")
+    attic.get_by_role("button", name="Save rules", exact=True).click()
+    expect(attic.locator(".toast")).to_contain_text("Saved")
     assert site.ask("GET", "/crowd/attic/rules")["tempo"]["lines_per_minute"] == 140
 
 

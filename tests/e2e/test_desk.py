@@ -73,7 +73,7 @@ def test_d1_it_answers_at_once_works_meanwhile_and_tells_what_came_of_it(site: S
 
 def test_d2_cancel_while_it_runs_and_talk_meanwhile(site: Site, page: Page, desk: str) -> None:
     say(page, "Please dig a hole")
-    running = page.locator(".desk-process[data-state=running]", has_text="dig a hole").filter(has_text="at work")
+    running = page.locator(".desk-process[data-state=running]", has_text="dig a hole").filter(has_text="task")
     expect(running).to_be_visible()
     say(page, "Good morning")
     expect(page.locator("#messages")).to_contain_text("What should be done?")
@@ -110,14 +110,14 @@ def test_d15_the_timetable(site: Site, page: Page, desk: str) -> None:
     row.get_by_role("button", name="Switch off").click()
     expect(row.get_by_text("off", exact=True)).to_be_visible()
     row.get_by_role("button", name=re.compile("Remove")).click()
-    expect(page.locator("#now")).to_contain_text("No schedule yet.")
+    expect(page.locator("#activity")).to_contain_text("No schedule yet.")
 
 
 def test_what_others_wrote_is_shown_and_never_acts(site: Site, page: Page, desk: str) -> None:
     say(page, f"Please dig {HOSTILE}")
     expect(page.locator(".desk-process", has_text="dig").first).to_be_visible()
     assert (
-        page.evaluate("document.querySelectorAll('#messages script, #now script, #now img, #messages img').length") == 0
+        page.evaluate("document.querySelectorAll('#messages script, #activity script, #activity img, #messages img').length") == 0
     )
 
 

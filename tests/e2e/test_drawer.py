@@ -91,8 +91,8 @@ def test_memories_are_pinned_weighed_and_forgotten(site: Site, page: Page, chat:
     memory = page.locator("#drawer .memory").first
     memory.get_by_role("button", name="Pin").click()
     expect(page.locator("#drawer")).to_contain_text("1 of 8 pinned")
-    expect(page.locator("#drawer .memory").first.get_by_role("button", name="No longer pinned")).to_be_visible()
-    page.locator("#drawer .memory").first.get_by_role("button", name="No longer pinned").click()
+    expect(page.locator("#drawer .memory").first.get_by_role("button", name="Unpin")).to_be_visible()
+    page.locator("#drawer .memory").first.get_by_role("button", name="Unpin").click()
     expect(page.locator("#drawer")).to_contain_text("0 of 8 pinned")
     count = page.locator("#drawer .memory").count()
     page.locator("#drawer .memory").first.get_by_role("button", name="Forget").click()

@@ -66,7 +66,7 @@ def test_home_shows_every_mode_and_everybody(page: Page, chat: str) -> None:
         expect(page.get_by_role("region", name=name)).to_be_visible()
     expect(page.get_by_role("region", name="Stories").get_by_role("link", name="The lighthouse")).to_be_visible()
     expect(page.get_by_role("region", name="Drafts").get_by_role("link", name="The lamp")).to_be_visible()
-    expect(page.get_by_role("region", name="Desk")).to_contain_text("Say what should be done.")
+    expect(page.get_by_role("region", name="Desk")).to_contain_text("Give a character a task.")
     page.get_by_role("list", name="Characters").get_by_role("link", name="Maren Oke").first.click()
     expect(page.get_by_role("heading", name="Maren Oke")).to_be_visible()
 
