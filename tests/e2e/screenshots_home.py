@@ -70,7 +70,7 @@ def shoot(camera: Camera, site: Site, bot: str) -> None:
         camera.take(page, f"home-{width}-{theme}")
         if (width, theme) in ((1440, "light"), (390, "dark")):
             page.goto(bot)
-            page.get_by_role("tab", name="Together").click()
+            page.get_by_role("tab", name="Activity").click()
             camera.take(page, f"together-{width}-{theme}")
 
 

@@ -151,7 +151,7 @@ def test_c17_what_if_shows_the_difference(site: Site, attic: Page, tale: str) ->
     attic.get_by_role("tab", name="What if").click()
     attic.get_by_label("Who", exact=True).select_option(spoke)
     attic.get_by_label("Talkativeness").fill("0")
-    attic.get_by_role("button", name="Play it again").click()
+    attic.get_by_role("button", name="Replay").click()
     expect(attic.locator("#what-if-result .diff-removed").first).to_contain_text(str(spoke))
 
 

@@ -79,7 +79,7 @@ def test_a_desk_that_was_looked_at_is_no_news(page: Page, site: Site, chat: str)
     page.goto("/")
     assert "The garden" in away(page)
     with page.expect_response(lambda answer: answer.url.endswith("/read")):
-        page.get_by_role("link", name="Maren Oke has something to tell").click()
+        page.get_by_role("link", name="Maren Oke replied").click()
     page.goto("/")
     assert "The garden" not in away(page)
 
@@ -104,14 +104,14 @@ def test_keys_and_the_palette_lead_home(page: Page, site: Site, chat: str) -> No
 def test_a_character_leads_to_its_stories_drafts_and_memories(page: Page, site: Site, chat: str) -> None:
     bots = site.ask("GET", "/characters")
     page.goto(f"/characters/{site.ask('GET', chat)['host']['id']}")
-    page.get_by_role("tab", name="Together").click()
+    page.get_by_role("tab", name="Activity").click()
     expect(page.get_by_role("region", name="Stories").get_by_role("link", name="The lighthouse")).to_be_visible()
     assert serious(page) == []
     page.get_by_role("tab", name="Memory").click()
     assert serious(page) == []
     writer = next(bot["id"] for bot in bots if site.app.draft.thread_queries.of_character(bot["id"]))
     page.goto(f"/characters/{writer}")
-    page.get_by_role("tab", name="Together").click()
+    page.get_by_role("tab", name="Activity").click()
     page.get_by_role("region", name="Drafts").get_by_role("link", name="About it").click()
     page.wait_for_url(re.compile("/documents/lamp.md.*thread="))
 
@@ -119,13 +119,13 @@ def test_a_character_leads_to_its_stories_drafts_and_memories(page: Page, site: 
 def test_c5_a_character_takes_a_seat_in_a_room_of_the_crowd(page: Page, site: Site, chat: str) -> None:
     maren = f"/characters/{site.ask('GET', chat)['host']['id']}"
     page.goto(maren)
-    page.get_by_role("tab", name="Together").click()
+    page.get_by_role("tab", name="Activity").click()
     crowd = page.get_by_role("region", name="Crowd")
-    expect(crowd).to_contain_text("is not a regular of any room")
+    expect(crowd).to_contain_text("is not a member of any room")
     page.get_by_role("button", name="Kitchen radio").click()
     page.wait_for_url("**/crowd/kitchen-radio")
     page.goto(maren)
-    page.get_by_role("tab", name="Together").click()
+    page.get_by_role("tab", name="Activity").click()
     expect(crowd.get_by_role("link", name="Kitchen radio")).to_be_visible()
     expect(page.get_by_role("button", name="Kitchen radio")).to_have_count(0)
     assert serious(page) == []

@@ -98,7 +98,7 @@ def test_in_the_rewind_dialog_and_the_drawer(site: Site, page: Page, chat: str) 
     never_live(page)
     page.keyboard.press("Escape")
     page.get_by_role("button", name="Story details").click()
-    expect(page.locator("#drawer-content")).to_contain_text("Here and now")
+    expect(page.locator("#drawer-content")).to_contain_text("Scene")
     never_live(page)
 
 

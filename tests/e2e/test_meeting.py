@@ -180,13 +180,13 @@ def test_s25_reset_and_delete_want_the_name_typed(page: Page, site: Site) -> Non
     character = site.ask("POST", "/characters", {"name": "Brief"})["id"]
     page.goto(f"/characters/{character}")
     page.get_by_role("button", name="More for Brief").click()
-    page.get_by_role("menuitem", name="Start its life over").click()
+    page.get_by_role("menuitem", name="Reset").click()
     field = page.get_by_label("Type Brief to confirm").first
     field.fill("brief?")
-    page.get_by_role("button", name="Start over").click()
+    page.locator("#reset").get_by_role("button", name="Reset").click()
     expect(page.locator("#toasts")).to_contain_text("Brief")
     field.fill("Brief")
-    page.get_by_role("button", name="Start over").click()
+    page.locator("#reset").get_by_role("button", name="Reset").click()
     expect(page.get_by_role("dialog")).to_have_count(0)
     page.get_by_role("button", name="More for Brief").click()
     page.get_by_role("menuitem", name="Delete").click()

@@ -148,7 +148,7 @@ def test_m7_memories_are_asked_filtered_and_explained(page: Page, remembered: st
     page.get_by_label("Search memory").fill("what can Ana not eat, walnuts?")
     page.keyboard.press("Enter")
     first = page.locator("[data-memory]").filter(has_text="walnuts").first
-    first.get_by_text("Why it came to mind").click()
+    first.get_by_text("Score").click()
     expect(first.locator(".why-parts dt").first).to_be_visible()
     check(page)
     page.goto("/memory")
@@ -163,11 +163,11 @@ def test_m7_a_memory_is_pinned_corrected_and_forgotten_for_good(page: Page, site
     page.goto(f"/memory?owner={remembered}")
     row = page.locator("[data-memory]").filter(has_text="The mail boat is late.")
     memory, room = row.get_attribute("data-memory"), row.get_attribute("data-room")
-    row.get_by_role("button", name="Pin").click()
-    expect(row.get_by_role("button", name="Pinned")).to_have_attribute("aria-pressed", "true")
+    row.get_by_role("button", name="Pin", exact=True).click()
+    expect(row.get_by_role("button", name="Unpin")).to_have_attribute("aria-pressed", "true")
     assert site.ask("GET", f"/memories/{memory}?room={room}")["pinned"]
     page.locator("#toasts").get_by_role("button", name="Undo").click()
-    expect(row.get_by_role("button", name="Pin:")).to_have_attribute("aria-pressed", "false")
+    expect(row.get_by_role("button", name="Pin", exact=True)).to_have_attribute("aria-pressed", "false")
     row.get_by_role("button", name="Correct it").click()
     page.get_by_label("What is remembered").fill("The mail boat came after all.")
     page.get_by_label("How much it mattered").select_option("2")
@@ -193,14 +193,14 @@ def test_m7_people_and_links_are_drawn(page: Page, remembered: str) -> None:
 
 def test_m7_memories_go_out_and_come_in(page: Page, site: Site, remembered: str, tmp_path: Path) -> None:
     page.goto(f"/memory?owner={remembered}")
-    page.get_by_role("button", name="Take along").click()
+    page.get_by_role("button", name="Export and import").click()
     with page.expect_download() as got:
         page.get_by_role("menuitem", name="Export").click()
     file = tmp_path / "memories.jsonl"
     got.value.save_as(file)
     other = site.ask("POST", "/characters", {"name": "Listener"})["id"]
     page.goto("/memory")
-    page.get_by_role("button", name="Take along").click()
+    page.get_by_role("button", name="Export and import").click()
     page.get_by_role("menuitem", name="Import").click()
     page.get_by_label("Who should remember it").select_option(other)
     page.locator("#memories input").set_input_files(file)

@@ -93,7 +93,7 @@ def test_s10_from_the_first_page_to_the_tenth_turn_without_a_key(browser: Browse
     expect(page.locator(".turn")).to_have_count(before + 2 * len(TURNS))
     assert page.locator(".turn-you .turn-text").all_text_contents() == said, "a reload shows the same"
     page.get_by_role("button", name="Story details").click()
-    expect(page.locator("#drawer-content")).to_contain_text("Here and now")
+    expect(page.locator("#drawer-content")).to_contain_text("Scene")
     picture(page, "5-behind")
     page.goto("/ops")
     expect(page.locator("main")).to_contain_text("embedded/smollm2")
