@@ -40,14 +40,14 @@ def test_s1_the_form_splits_samples_on_dashes_and_traits_on_commas() -> None:
 
 @given(documents)
 @settings(max_examples=150)
-def test_s9_a_card_that_nobody_changed_goes_out_as_it_came_in(document: Document) -> None:
+def test_s9_an_unchanged_card_is_exported_as_imported(document: Document) -> None:
     card = Card.read(document, FILES, tiny_png())
     assert Identity.from_card(card, "ada").to_card(card) is card
 
 
 @given(identities, documents | st.none())
 @settings(max_examples=150)
-def test_s9_an_identity_comes_back_from_its_card_word_for_word(identity: Identity, document: Document | None) -> None:
+def test_s9_an_identity_is_restored_exactly_from_its_card(identity: Identity, document: Document | None) -> None:
     card = identity.to_card(Card.read(document) if document else None)
     assert Identity.from_card(card, "ada") == identity
     for kind in get_args(CardFormat):
@@ -64,13 +64,13 @@ def test_s9_only_what_changed_is_written() -> None:
     assert same_document({k: v for k, v in card.extensions.items() if k != "coterie"}, original.extensions)
 
 
-def test_s9_what_somebody_edited_elsewhere_counts() -> None:
+def test_s9_edits_made_elsewhere_take_precedence() -> None:
     ours = Identity(id="ada", name="Ada", persona="Keeps the light.", backstory="Born at sea.").to_card()
     edited = ours.with_fields(description="Keeps a shop.")
     assert Identity.from_card(edited, "ada").persona == "Keeps a shop."
 
 
-def test_a_fresh_card_says_everything_in_fields_that_others_read() -> None:
+def test_a_new_card_has_everything_in_common_fields() -> None:
     card = Identity(
         name="Ada",
         persona="Keeps the light.",

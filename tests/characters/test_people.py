@@ -74,7 +74,7 @@ async def test_p3_the_owner_approves_a_strangers_code(desk: People, clock: Manua
         await desk.approve(late.code)
 
 
-async def test_p3_the_owner_talks_to_everybody_others_only_to_whom_they_may(desk: People) -> None:
+async def test_p3_the_owner_may_talk_to_all_characters_others_only_to_allowed_ones(desk: People) -> None:
     person, code = await desk.invite("Bo", 15)
     assert (await desk.link(code, "matrix", "bo")) == person
     assert desk.may_talk(OWNER, "mara") and not desk.may_talk(person.id, "mara")

@@ -28,7 +28,7 @@ def store(tmp_path: Path, clock: ManualClock) -> Iterator[Store]:
     opened.close()
 
 
-async def test_who_is_here_for_the_first_time_was_never_away(store: Store, clock: ManualClock) -> None:
+async def test_there_is_no_previous_visit_during_the_first(store: Store, clock: ManualClock) -> None:
     visits = Visits(store, clock)
     assert visits.previous_visit_end("you") is None
     await visits.record("you")
@@ -37,7 +37,7 @@ async def test_who_is_here_for_the_first_time_was_never_away(store: Store, clock
     assert visits.previous_visit_end("you") is None
 
 
-async def test_what_comes_after_a_visit_is_news_until_the_next_one_is_over(store: Store, clock: ManualClock) -> None:
+async def test_the_previous_visit_end_stays_until_the_current_visit_is_over(store: Store, clock: ManualClock) -> None:
     visits = Visits(store, clock)
     await visits.record("you")
     left = clock.now()
@@ -65,7 +65,7 @@ async def test_many_pages_at_once_are_one_visit(store: Store, clock: ManualClock
     assert len(await store.read("visits")) == 1
 
 
-async def test_everybody_has_visits_of_their_own(store: Store, clock: ManualClock) -> None:
+async def test_visits_are_per_person(store: Store, clock: ManualClock) -> None:
     visits = Visits(store, clock)
     await visits.record("you")
     clock.advance(LONG)

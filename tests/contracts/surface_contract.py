@@ -41,7 +41,7 @@ class SurfaceContract:
         await house.crash()
         platform.reconnect(house.board)
 
-    async def test_p2_what_is_said_is_answered_in_its_room(self, house: SurfaceApp, platform: Platform) -> None:
+    async def test_p2_a_message_is_answered_in_its_room(self, house: SurfaceApp, platform: Platform) -> None:
         await platform.say("ana", "kitchen", "Hello?", "1")
         await house.board.wait_idle()
         (answer,) = platform.shown("kitchen")
@@ -67,7 +67,7 @@ class SurfaceContract:
             contexts.add(context)
         assert len(contexts) == ROOMS
 
-    async def test_p4_delivered_twice_is_heard_once(self, house: SurfaceApp, platform: Platform) -> None:
+    async def test_p4_a_repeated_delivery_is_handled_once(self, house: SurfaceApp, platform: Platform) -> None:
         await platform.say("ana", "kitchen", "once", "k1", times=3)
         await house.board.wait_idle()
         await platform.say("ana", "kitchen", "once", "k1")
@@ -102,7 +102,7 @@ class SurfaceContract:
             assert heard == ["m0", "m0", "m1"] or heard == ["m0", "m1"]
             assert len(heard) - 2 == len(house.board.delivery.outbox.uncertain())
 
-    async def test_p4_patience_and_broken_lines_cost_time_and_not_order(
+    async def test_p4_rate_limits_and_broken_connections_keep_the_order(
         self, house: SurfaceApp, platform: Platform, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         monkeypatch.setattr("coterie.messaging.delivery.backoff_s", lambda *_, **__: 0.01)
@@ -113,7 +113,7 @@ class SurfaceContract:
         assert [text.partition(" [")[0] for text in platform.shown("kitchen")] == ["m0", "m1", "m2"]
         assert house.board.delivery.outbox.uncertain() == []
 
-    async def test_p4_an_ambiguous_send_is_repeated_and_told_as_such(
+    async def test_p4_an_ambiguous_send_is_repeated_and_marked(
         self, house: SurfaceApp, platform: Platform, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         monkeypatch.setattr("coterie.messaging.delivery.backoff_s", lambda *_, **__: 0.01)
@@ -127,7 +127,7 @@ class SurfaceContract:
             assert (len(shown), len(uncertain)) == (2, 1)
             assert uncertain[0].perhaps_twice
 
-    async def test_p4_what_is_refused_is_shown_as_failed_and_the_rest_goes_on(
+    async def test_p4_a_refused_message_is_recorded_as_failed_and_the_rest_follows(
         self, house: SurfaceApp, platform: Platform
     ) -> None:
         platform.fail_next("refused")
@@ -138,7 +138,7 @@ class SurfaceContract:
         (failed,) = house.board.delivery.outbox.uncertain()
         assert failed.state == "failed" and "Not this." in failed.error
 
-    async def test_p5_a_long_reply_grows_and_ends_byte_exact(self, house: SurfaceApp, platform: Platform) -> None:
+    async def test_p5_a_long_reply_is_streamed_and_ends_byte_exact(self, house: SurfaceApp, platform: Platform) -> None:
         chance = random.Random(11)
         words = [
             chance.choice(["tide", "lämp", "“storm”", "eis\n\n", "…", "`code`", "wind. ", "🌊"]) for _ in range(4_000)
@@ -157,7 +157,7 @@ class SurfaceContract:
         )
         assert 1 <= platform.most_edits() <= 31
 
-    async def test_p5_a_crash_while_it_grows_leaves_one_whole_message(
+    async def test_p5_a_crash_while_streaming_leaves_one_complete_message(
         self, house: SurfaceApp, platform: Platform
     ) -> None:
         text = " ".join(f"word{n}" for n in range(400))
@@ -176,7 +176,7 @@ class SurfaceContract:
         assert len(shown) - 1 == len(uncertain)
         assert not (uncertain and platform.surface.capabilities.deduplicates)
 
-    async def test_p1_whatever_breaks_in_the_backend_is_one_sentence_and_others_go_on(
+    async def test_p1_a_failing_backend_is_one_sentence_and_other_rooms_go_on(
         self, house: SurfaceApp, platform: Platform
     ) -> None:
         refused = CoterieError("Nobody answers at the other end.", "Try again later.")
@@ -225,7 +225,7 @@ class SurfaceContract:
         assert house.people.by_account(platform.surface.name, platform.account("bea")) is None
         assert any("is not valid" in text for text in platform.shown("hall"))
 
-    async def test_p3_a_chat_is_for_whose_it_is_and_whom_they_let_in(
+    async def test_p3_a_chat_is_for_its_person_and_invited_guests(
         self, house: SurfaceApp, platform: Platform
     ) -> None:
         house.settings = house.settings.model_copy(update={"burst_quiet_s": 0.0, "burst_most_s": 0.0})
@@ -249,7 +249,7 @@ class SurfaceContract:
         await house.board.wait_idle()
         assert "no character" in platform.shown("elsewhere")[-1], "let into one chat is not let to the character"
 
-    async def test_p8_the_kind_of_a_new_chat_can_be_chosen(self, house: SurfaceApp, platform: Platform) -> None:
+    async def test_p8_the_mode_of_a_new_chat_can_be_chosen(self, house: SurfaceApp, platform: Platform) -> None:
         await platform.say("ana", "kitchen", "!help", "k0")
         await platform.say("ana", "kitchen", "!new other Tea time", "k1")
         await platform.say("ana", "kitchen", "!new otherworldly", "k2")

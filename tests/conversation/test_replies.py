@@ -78,7 +78,7 @@ def held_back(stage: StoryHarness, monkeypatch: pytest.MonkeyPatch) -> asyncio.E
     return gate
 
 
-async def test_s12_nothing_of_a_reply_is_told_before_its_beginning_is_durable(
+async def test_s12_no_text_is_published_before_the_start_is_durable(
     stage: StoryHarness, script: ScriptedModel, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     hand, room = await by_hand(stage, script)
@@ -97,7 +97,7 @@ async def test_s12_nothing_of_a_reply_is_told_before_its_beginning_is_durable(
     assert stage.story.timeline.turn(room, begun.reply).text == "At once."
 
 
-async def test_s12_whoever_asked_may_leave_and_the_reply_goes_on(
+async def test_s12_a_reply_goes_on_if_the_caller_is_cancelled(
     stage: StoryHarness, script: ScriptedModel, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     hand, room = await by_hand(stage, script)
@@ -113,7 +113,7 @@ async def test_s12_whoever_asked_may_leave_and_the_reply_goes_on(
     assert (turn.text, turn.state) == ("Still here.", "done")
 
 
-async def test_s12_a_beginning_that_cannot_be_recorded_leaves_nothing(
+async def test_s12_a_start_that_cannot_be_recorded_leaves_nothing(
     stage: StoryHarness, script: ScriptedModel, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     hand, room = await by_hand(stage, script)
@@ -139,7 +139,7 @@ async def test_s12_a_beginning_that_cannot_be_recorded_leaves_nothing(
     assert stage.story.timeline.turn(room, begun.reply).state == "done"
 
 
-async def test_s12_what_was_said_is_durable_before_the_model_is_asked(
+async def test_s12_the_message_is_durable_before_the_model_is_called(
     stage: StoryHarness, script: ScriptedModel
 ) -> None:
     hand, room = await by_hand(stage, script)
@@ -170,7 +170,7 @@ async def test_s12_stopping_keeps_the_partial_text(stage: StoryHarness, script: 
     assert not await stage.story.stop(room)
 
 
-async def test_s12_words_that_follow_closely_are_told_together_and_none_is_kept_back(
+async def test_s12_tokens_are_published_in_batches_and_none_is_held_back(
     stage: StoryHarness, script: ScriptedModel, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("coterie.conversation.replies.NOTIFY_S", 0.02)
@@ -191,7 +191,7 @@ async def test_s12_words_that_follow_closely_are_told_together_and_none_is_kept_
 
 
 @pytest.mark.parametrize("kind", ["ServerFault", "RateLimited", "KeyRejected", "Unreachable"])
-async def test_s12_a_provider_that_fails_midway_leaves_what_it_said_and_why(
+async def test_s12_a_provider_error_keeps_the_text_and_the_reason(
     stage: StoryHarness, script: ScriptedModel, kind: str
 ) -> None:
     room = await stage.start_chat(await stage.create_character())
@@ -222,7 +222,7 @@ async def test_s12_at_most_64_tokens_are_not_durable(
     await stage.story.stop(room)
 
 
-async def test_s12_a_pause_makes_durable_what_was_said(
+async def test_s12_text_becomes_durable_during_a_pause(
     stage: StoryHarness, script: ScriptedModel, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("coterie.conversation.replies.FLUSH_S", 0.001)
@@ -279,7 +279,7 @@ async def test_s12_a_message_that_a_crash_left_unanswered_is_answered_once(
     assert len(stage.texts(room)) == 2
 
 
-async def test_s12_a_repetition_while_the_reply_is_given_is_no_second_turn(
+async def test_s12_a_repeated_message_during_the_reply_is_no_second_turn(
     stage: StoryHarness, script: ScriptedModel
 ) -> None:
     hand, room = await by_hand(stage, script)

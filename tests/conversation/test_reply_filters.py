@@ -34,22 +34,22 @@ def heard(pieces: list[str], words: int | None) -> tuple[str, bool]:
         ("One two three four five six seven", "One two three four five six seven"),
     ],
 )
-def test_s12_a_reply_ends_with_the_sentence_that_uses_up_its_breath(text: str, said: str) -> None:
+def test_s12_a_reply_ends_with_the_sentence_that_reaches_the_limit(text: str, said: str) -> None:
     assert heard([text], 3) == heard(list(text), 3) == (said, said != text)
 
 
-def test_s12_without_a_breath_nothing_is_cut() -> None:
+def test_s12_without_a_limit_nothing_is_cut() -> None:
     assert heard(["One two three. Four. " * 50], None) == ("One two three. Four. " * 50, False)
 
 
 @given(st.text(alphabet='ab .!?*"“”\n', max_size=80), st.lists(st.integers(0, 80), max_size=12), st.integers(1, 6))
-def test_law_how_the_words_are_cut_into_pieces_makes_no_difference(text: str, cuts: list[int], words: int) -> None:
+def test_law_the_length_limit_does_not_depend_on_chunks(text: str, cuts: list[int], words: int) -> None:
     places = sorted({0, len(text), *(cut for cut in cuts if cut < len(text))})
     pieces = [text[a:b] for a, b in itertools.pairwise(places)]
     assert heard(pieces, words) == heard([text], words) == heard(list(text), words)
 
 
-def test_s12_a_voice_whose_breath_is_used_up_says_nothing_more() -> None:
+def test_s12_nothing_follows_the_length_limit() -> None:
     voice = SpeakerGuard(["Mara"], ["Ana"], LengthLimit(3))
     assert voice.filter("Mara: One two three. Fo") == "One two three."
     assert voice.ended
@@ -88,13 +88,13 @@ def guarded(pieces: list[str], own: list[str] = OWN, others: list[str] = OTHERS)
         ("  \n", "  \n"),
     ],
 )
-def test_a_line_that_another_labels_ends_the_reply(text: str, shown: str) -> None:
+def test_a_line_labelled_with_another_name_ends_the_reply(text: str, shown: str) -> None:
     assert guarded([text]) == (shown, shown != text and "Mara" not in text.split(":")[0])
     assert guarded(list(text))[0] == shown
 
 
 @pytest.mark.parametrize("text", ["Ana: Hello!", "**Ana:** Hello!", "Ana: Mara: Hello!", "Mara: You: Hello!"])
-def test_a_wrong_label_before_the_first_words_is_left_out(text: str) -> None:
+def test_a_wrong_label_before_the_first_words_is_removed(text: str) -> None:
     assert guarded([text]) == guarded(list(text)) == ("Hello!", False)
 
 
@@ -103,14 +103,14 @@ TEXTS = st.lists(LINES | st.text(alphabet="AnaIoMr: *\n", max_size=12), max_size
 
 
 @given(TEXTS, st.lists(st.integers(0, 80), max_size=12))
-def test_law_speaker_guard_how_the_words_are_cut_into_pieces_makes_no_difference(text: str, cuts: list[int]) -> None:
+def test_law_the_speaker_guard_does_not_depend_on_chunks(text: str, cuts: list[int]) -> None:
     places = sorted({0, len(text), *(cut for cut in cuts if cut < len(text))})
     pieces = [text[a:b] for a, b in itertools.pairwise(places)]
     assert guarded(pieces) == guarded([text]) == guarded(list(text))
 
 
 @given(TEXTS)
-def test_law_no_shown_line_is_anothers_and_without_names_nothing_is_cut(text: str) -> None:
+def test_law_no_line_of_another_is_shown_and_without_names_nothing_is_cut(text: str) -> None:
     shown, _ = guarded(list(text))
     for line in shown.split("\n"):
         assert not line.lstrip(" *_[#").lower().startswith(("ana:", "io:", "you:", "io**:"))

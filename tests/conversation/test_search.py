@@ -16,7 +16,7 @@ def test_s17_a_snippet_is_plain_text_with_the_words_marked() -> None:
 
 
 @given(st.text(max_size=400), st.lists(st.text(min_size=1, max_size=6), min_size=1, max_size=4))
-def test_s17_law_a_snippet_is_a_stretch_of_the_text(text: str, words: list[str]) -> None:
+def test_s17_law_a_snippet_is_a_part_of_the_text(text: str, words: list[str]) -> None:
     told = snippet(text, words)
     inner = "".join(piece.text for piece in told).strip("…")
     assert inner.strip("…") in " ".join(text.split()).strip("…") or "…" in text

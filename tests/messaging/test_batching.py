@@ -55,7 +55,7 @@ async def test_d14_one_persons_messages_are_answered_one_by_one(house: SurfaceAp
     assert heard(house) == ["m0", "m1", "m2", "m3"]
 
 
-async def test_d14_a_burst_without_end_is_answered_at_the_latest_after_the_most(
+async def test_d14_an_endless_burst_is_answered_after_the_maximum_time(
     house: SurfaceApp, platform: Loopback
 ) -> None:
     for n in range(40):
@@ -66,7 +66,7 @@ async def test_d14_a_burst_without_end_is_answered_at_the_latest_after_the_most(
     assert "".join(heard(house)).count("m") == 40
 
 
-async def test_d14_a_strangers_words_are_not_gathered_with_the_others(house: SurfaceApp, platform: Loopback) -> None:
+async def test_d14_a_strangers_messages_are_not_batched_with_others(house: SurfaceApp, platform: Loopback) -> None:
     await platform.say("ana", "hall", "one", "0")
     await platform.say("mallory", "hall", "tell me everything", "1")
     await platform.say("bea", "hall", "two", "2")
@@ -74,7 +74,7 @@ async def test_d14_a_strangers_words_are_not_gathered_with_the_others(house: Sur
     assert "tell me everything" not in "\n".join(heard(house))
 
 
-async def test_d14_a_burst_that_was_settled_stays_so_after_a_crash(house: SurfaceApp, platform: Loopback) -> None:
+async def test_d14_a_recorded_batch_stays_the_same_after_a_crash(house: SurfaceApp, platform: Loopback) -> None:
     house.echo.hold = asyncio.Event()
     await platform.say("ana", "hall", "one", "0")
     async with asyncio.timeout(5):
@@ -106,7 +106,7 @@ async def test_p4_yesterdays_backlog_gets_one_answer(house: SurfaceApp, platform
     assert len(platform.shown("hall")) == 2
 
 
-async def test_a_backend_that_hangs_is_told_once_and_stop_is_heard_meanwhile(tmp_path: Path) -> None:
+async def test_a_slow_answer_is_announced_once_and_stop_works_meanwhile(tmp_path: Path) -> None:
     house = SurfaceApp(tmp_path / "coterie.db", settings=SurfacesSettings(slow_notice_s=0.05))
     await house.furnish()
     await house.people.link_owner("loopback", "ana")

@@ -38,7 +38,7 @@ async def answers(dispatcher: MessageDispatcher, incoming: Incoming) -> list[str
     return [out.text async for out in dispatcher.dispatch(incoming) if isinstance(out, OutgoingNotification)]
 
 
-async def test_p1_the_closest_handler_is_chosen() -> None:
+async def test_p1_the_most_specific_handler_is_chosen() -> None:
     dispatcher = MessageDispatcher()
     dispatcher.on(IncomingCommand)(told("any command"))
     dispatcher.on(IncomingCommand, "new")(told("new"))

@@ -71,7 +71,7 @@ def test_p6_a_safe_name_is_one_plain_short_part_of_a_path(name: str) -> None:
     assert "\n" not in display_name(name)
 
 
-def test_p6_an_honest_name_stays() -> None:
+def test_p6_a_harmless_name_is_kept() -> None:
     assert safe_name("Bericht März (2).pdf") == "Bericht März (2).pdf"
     assert safe_name("/tmp/photo.JPEG") == "photo.JPEG"
     assert safe_name("nul.txt") == "_nul.txt"

@@ -7,7 +7,7 @@ from coterie.messaging.ports import EditPace, EditPacer
 DISCORD = EditPace(min_interval_s=0.2, max_interval_s=1.5, idle_s=0.5, growth=1.0)
 
 
-def test_d14_a_text_that_rests_is_shown_after_the_rest_and_one_that_grows_after_the_most() -> None:
+def test_d14_an_idle_text_is_edited_after_idle_s_and_a_growing_one_after_max_interval_s() -> None:
     pacer = EditPacer(DISCORD, 10.0)
     assert pacer.next_edit_at() == 10.5
     pacer.text_changed(10.4)
@@ -16,13 +16,13 @@ def test_d14_a_text_that_rests_is_shown_after_the_rest_and_one_that_grows_after_
     assert pacer.next_edit_at() == 11.5, "however long it goes on growing"
 
 
-def test_d14_two_edits_are_never_closer_than_the_least() -> None:
+def test_d14_edits_keep_the_minimum_interval() -> None:
     pacer = EditPacer(DISCORD, 0.0)
     pacer.edited(5.0)
     assert pacer.next_edit_at() == 5.2
 
 
-def test_p4_the_platforms_patience_counts_more() -> None:
+def test_p4_the_platforms_rate_limit_takes_precedence() -> None:
     pacer = EditPacer(DISCORD, 0.0)
     pacer.pause_until(30.0)
     pacer.pause_until(20.0)

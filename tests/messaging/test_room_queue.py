@@ -14,7 +14,7 @@ from coterie.messaging.protocol import RoomRef
 KITCHEN = RoomRef(surface="fake", id="kitchen")
 
 
-async def test_p4_a_step_that_stumbles_while_the_house_closes_is_neither_told_nor_tried_again() -> None:
+async def test_p4_a_failing_step_while_closing_is_neither_logged_nor_retried() -> None:
     """Its surface may have gone before it: what was to be done is done at the next start."""
     begun: list[RoomRef] = []
 
@@ -33,7 +33,7 @@ async def test_p4_a_step_that_stumbles_while_the_house_closes_is_neither_told_no
     assert (begun, logs, lanes.is_running) == ([KITCHEN], [], False)
 
 
-async def test_p4_a_step_that_stumbles_is_told_and_tried_again(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_p4_a_failing_step_is_logged_and_retried(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("coterie.messaging.delivery._PAUSE_AFTER_ERROR_S", 0)
     outcomes: Iterator[bool | None] = iter([None, True, False])
 

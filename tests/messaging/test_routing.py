@@ -33,7 +33,7 @@ async def house(tmp_path: Path) -> AsyncIterator[SurfaceApp]:
     await made.close()
 
 
-async def test_d12_the_first_binding_that_fits_says_who_answers(house: SurfaceApp) -> None:
+async def test_d12_the_first_matching_binding_sets_the_character(house: SurfaceApp) -> None:
     talk, you = house.board.chats, house.people.person("you")
     bo = await house.people.restore("bo", "Bo", "matrix", "@bo:here")
     lamp, other = RoomRef(surface="matrix", id="!lamp"), RoomRef(surface="telegram", id="!lamp")
@@ -46,7 +46,7 @@ async def test_d12_the_first_binding_that_fits_says_who_answers(house: SurfaceAp
     assert (bound.person, house.roster.get(bound.character).name, bound.number) == ("bo", "Teodor", 1)
 
 
-async def test_p2_a_room_begins_once_however_many_ask(house: SurfaceApp) -> None:
+async def test_p2_a_chat_begins_once_under_concurrent_calls(house: SurfaceApp) -> None:
     room, you = RoomRef(surface="matrix", id="!new"), house.people.person("you")
     begun = await asyncio.gather(*(house.board.chats.begin_chat(room, you) for _ in range(5)))
     assert len({bound.context for bound, _ in begun}) == 1

@@ -45,7 +45,7 @@ async def first_room(house: MatrixApp, ana: MatrixUser) -> str:
     return bound.room.id
 
 
-async def test_p7_an_invitation_makes_a_space_and_a_first_room_once(synapse: Synapse, tmp_path: Path) -> None:
+async def test_p7_an_invitation_creates_a_space_and_a_first_room_once(synapse: Synapse, tmp_path: Path) -> None:
     async with house_on(synapse, tmp_path, bot_name()) as (house, ana):
         await asyncio.gather(*(ana.room_with(house.bot_user) for _ in range(3)))
         await house.settle()
@@ -128,7 +128,7 @@ async def test_p7_threads_replies_and_edits_are_kept(
 
 
 @pytest.mark.parametrize("client", [MatrixUser, EncryptedMatrixUser], ids=["plain", "sealed"])
-async def test_p7_what_was_said_before_we_came_is_not_answered(
+async def test_p7_messages_from_before_the_invitation_are_not_answered(
     synapse: Synapse, tmp_path: Path, client: type[MatrixUser]
 ) -> None:
     async with house_with(client, synapse, tmp_path, bot_name()) as (house, ana):
@@ -146,7 +146,7 @@ async def test_p7_what_was_said_before_we_came_is_not_answered(
         assert not house.bot.crypto.has_pending
 
 
-async def test_p7_a_room_shows_who_is_there(synapse: Synapse, tmp_path: Path) -> None:
+async def test_p7_a_room_shows_the_characters_portrait(synapse: Synapse, tmp_path: Path) -> None:
     async with house_on(synapse, tmp_path, bot_name()) as (house, ana):
         room = await first_room(house, ana)
         character = house.board.chats.rooms.get(room_ref(room)).character
@@ -187,7 +187,7 @@ async def test_p6_files_both_ways(synapse: Synapse, tmp_path: Path) -> None:
             assert b"".join([part async for part in parts]) == data
 
 
-async def test_p10_a_lost_database_is_rebuilt_without_making_or_inviting_anything(
+async def test_p10_a_lost_database_is_restored_without_creating_or_inviting(
     synapse: Synapse, tmp_path: Path
 ) -> None:
     async with house_on(synapse, tmp_path, bot_name()) as (house, ana):
@@ -243,7 +243,7 @@ async def test_p3_a_stranger_gets_a_code_and_nothing_else(synapse: Synapse, tmp_
         await mallory.server.close()
 
 
-async def test_p11_reset_says_what_it_does_and_dry_run_touches_nothing(synapse: Synapse, tmp_path: Path) -> None:
+async def test_p11_reset_reports_its_steps_and_dry_run_changes_nothing(synapse: Synapse, tmp_path: Path) -> None:
     async with house_on(synapse, tmp_path, bot_name()) as (house, ana):
         room = await first_room(house, ana)
         login, said = house.folder / "login.json", list[str]()

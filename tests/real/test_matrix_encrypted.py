@@ -56,7 +56,7 @@ def readable(synapse: Synapse, *rooms: str) -> list[str]:
     return found
 
 
-async def test_p7_rooms_we_make_are_sealed_and_both_sides_read_each_other(synapse: Synapse, tmp_path: Path) -> None:
+async def test_p7_created_rooms_are_encrypted_and_both_sides_read_each_other(synapse: Synapse, tmp_path: Path) -> None:
     async with house_on(synapse, tmp_path) as (house, ana):
         room = await first_room(house, ana)
         state = {event["type"]: event["content"] for event in await ana.server.state(room)}
@@ -73,7 +73,7 @@ async def test_p7_rooms_we_make_are_sealed_and_both_sides_read_each_other(synaps
         assert said and not any("sealed?" in told or "echo:" in told for told in said)
 
 
-async def test_p7_a_device_that_comes_later_reads_from_then_on(synapse: Synapse, tmp_path: Path) -> None:
+async def test_p7_a_later_device_reads_from_then_on(synapse: Synapse, tmp_path: Path) -> None:
     async with house_on(synapse, tmp_path) as (house, ana):
         room = await first_room(house, ana)
         await ana.say(room, "before")
@@ -93,7 +93,7 @@ async def test_p7_a_device_that_comes_later_reads_from_then_on(synapse: Synapse,
         await phone.close()
 
 
-async def test_p7_whoever_left_cannot_read_what_comes_after(synapse: Synapse, tmp_path: Path) -> None:
+async def test_p7_a_member_who_left_cannot_read_later_messages(synapse: Synapse, tmp_path: Path) -> None:
     async with house_on(synapse, tmp_path) as (house, ana):
         room = await first_room(house, ana)
         eve = await EncryptedMatrixUser.arrive(synapse, f"eve-{new_id().lower()}")
@@ -113,7 +113,7 @@ async def test_p7_whoever_left_cannot_read_what_comes_after(synapse: Synapse, tm
         await eve.close()
 
 
-async def test_p7_a_lost_key_store_costs_a_device_and_nothing_else(synapse: Synapse, tmp_path: Path) -> None:
+async def test_p7_a_lost_key_store_costs_only_a_device(synapse: Synapse, tmp_path: Path) -> None:
     async with house_on(synapse, tmp_path) as (house, ana):
         room = await first_room(house, ana)
         await ana.say(room, "one")
@@ -139,7 +139,7 @@ async def test_p7_a_lost_key_store_costs_a_device_and_nothing_else(synapse: Syna
         assert readable(synapse, room) == []
 
 
-async def test_p7_what_cannot_be_opened_waits_is_asked_for_and_is_told(
+async def test_p7_an_undecryptable_event_waits_and_its_key_is_requested(
     synapse: Synapse, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(machine, "REQUEST_AFTER_S", 0.0)
@@ -169,7 +169,7 @@ async def test_p7_what_cannot_be_opened_waits_is_asked_for_and_is_told(
         assert told == [UNREAD], "and where no key comes, the person is told, once"
 
 
-async def test_p4_what_is_said_later_waits_a_while_for_a_late_key(
+async def test_p4_later_messages_wait_for_a_late_key(
     synapse: Synapse, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async with house_on(synapse, tmp_path) as (house, ana):
@@ -196,7 +196,7 @@ async def test_p4_what_is_said_later_waits_a_while_for_a_late_key(
         assert house.echo.heard[-1][1] == "not held up for ever"
 
 
-async def test_p6_files_in_sealed_rooms_are_sealed_both_ways(synapse: Synapse, tmp_path: Path) -> None:
+async def test_p6_files_in_encrypted_rooms_are_encrypted_both_ways(synapse: Synapse, tmp_path: Path) -> None:
     async with house_on(synapse, tmp_path) as (house, ana):
         room = await first_room(house, ana)
         data = os.urandom(300_000)

@@ -27,7 +27,7 @@ def bot_name() -> str:
     return f"bot-{new_id().lower()}"
 
 
-async def test_p4_five_hundred_messages_while_away_are_answered_once_in_order(synapse: Synapse, tmp_path: Path) -> None:
+async def test_p4_five_hundred_missed_messages_are_answered_once_in_order(synapse: Synapse, tmp_path: Path) -> None:
     """Two rooms have more than one sync brings: what it leaves out is read page by page. Every other room is sealed."""
     counts = [130, 120, *[14] * 16, *[13] * 2]
     assert (sum(counts), len(counts)) == (500, 20)
@@ -50,7 +50,7 @@ async def test_p4_five_hundred_messages_while_away_are_answered_once_in_order(sy
             assert told == [f"m{n}" for n in range(count)]
 
 
-async def test_p4_a_homeserver_that_restarts_is_waited_for(synapse: Synapse, tmp_path: Path) -> None:
+async def test_p4_a_homeserver_restart_is_waited_for(synapse: Synapse, tmp_path: Path) -> None:
     async with house_with(EncryptedMatrixUser, synapse, tmp_path, bot_name()) as (house, ana):
         room = await ana.room_with(house.bot_user)
         await house.settle()
@@ -71,7 +71,7 @@ async def test_p4_a_homeserver_that_restarts_is_waited_for(synapse: Synapse, tmp
         assert told.index("before") < told.index("after")
 
 
-async def test_p5_a_homeserver_that_asks_for_patience_gets_it(synapse: Synapse, tmp_path: Path) -> None:
+async def test_p5_the_homeservers_rate_limit_is_respected(synapse: Synapse, tmp_path: Path) -> None:
     async with house_with(EncryptedMatrixUser, synapse, tmp_path, bot_name()) as (house, ana):
         rooms = [await ana.room_with(house.bot_user) for _ in range(3)]
         await house.settle()

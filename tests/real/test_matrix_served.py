@@ -88,7 +88,7 @@ async def replies(served: Server, chat: str) -> list[str]:
         await asyncio.sleep(0.5)
 
 
-async def test_p7_from_the_settings_to_a_sealed_talk_that_goes_on_after_a_restart(
+async def test_p7_from_the_settings_to_an_encrypted_chat_across_a_restart(
     served: Server, bot: str, ana: EncryptedMatrixUser
 ) -> None:
     served.client.post("/characters/ready/maren").raise_for_status()

@@ -40,7 +40,7 @@ def test_s9_an_empty_spec_is_no_spec(empty: object) -> None:
         ({"first_mes": "hello"}, BrokenCard, "`name` is missing"),
     ],
 )
-def test_s9_what_is_no_card_is_refused_with_the_reason(
+def test_s9_an_invalid_card_is_refused_with_the_reason(
     document: dict[str, Any], error: type[CardError], reason: str
 ) -> None:
     with pytest.raises(error, match=reason) as refused:
@@ -59,11 +59,11 @@ def test_s9_spec_version_is_a_float_and_newer_is_never_rejected(told: object, nu
 
 
 @pytest.mark.parametrize("told", [None, "", "three", [], {}, 10**400])
-def test_s9_a_version_that_says_nothing_is_that_of_the_spec(told: object) -> None:
+def test_s9_an_unreadable_version_is_that_of_the_spec(told: object) -> None:
     assert Card.read({**V3, "spec_version": told}).spec_version == 3.0
 
 
-def test_s9_a_spec_of_the_future_is_read_as_far_as_it_goes() -> None:
+def test_s9_a_newer_spec_is_read_as_far_as_known() -> None:
     card = Card.read({**V3, "spec": "chara_card_v4", "spec_version": "4.2"})
     assert card.generation == 4
     assert card.is_newer
@@ -85,7 +85,7 @@ def test_s9_char_is_the_nickname_else_the_name() -> None:
     assert v2(nickname=" ").char == "Ada"
 
 
-def test_s9_what_real_cards_get_wrong_is_forgiven() -> None:
+def test_s9_common_mistakes_of_cards_are_accepted() -> None:
     card = v2(
         tags="lonely, coast",
         alternate_greetings=None,
@@ -112,7 +112,7 @@ def test_s9_assets_are_found_under_each_spelling() -> None:
     assert [card.asset_bytes(asset) for asset in card.assets] == [FILES["assets/happy.bin"]] * 4
 
 
-def test_s9_an_asset_can_be_in_its_address_and_is_never_fetched() -> None:
+def test_s9_an_asset_can_be_a_data_address_and_is_never_downloaded() -> None:
     uris = ["data:image/png;base64,AAEC", "data:text/plain,a%20b", "https://example.com/a.png", "file:///etc/passwd"]
     document = {**V3, "data": {**V3["data"], "assets": [{"type": "x", "uri": uri} for uri in uris]}}
     card = Card.read(document)
@@ -124,7 +124,7 @@ def test_s9_the_default_icon_is_the_picture() -> None:
     assert Card.read(V2).main_icon is None
 
 
-def test_changing_fields_keeps_all_others_and_the_flat_copy_follows() -> None:
+def test_changing_fields_keeps_all_others_and_updates_the_flat_copy() -> None:
     document = {**V2, "name": "Ada", "description": "flat copy"}
     card = Card.read(document).with_fields(name="Eda", description="new")
     assert card.document["name"] == card.document["data"]["name"] == "Eda"

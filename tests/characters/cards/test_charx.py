@@ -32,7 +32,7 @@ def test_s9_bytes_before_the_zip_are_accepted_and_kept(before: bytes, offsets: s
     assert import_card(export_card(card, "charx").data, "b").card == card
 
 
-def test_s9_an_older_card_is_a_v3_to_others_and_itself_to_us() -> None:
+def test_s9_an_older_card_is_written_as_v3_and_restored_on_import() -> None:
     exported = export_card(Card.read(V2, FILES), "charx").data
     with zipfile.ZipFile(io.BytesIO(exported)) as archive:
         assert json.loads(archive.read("card.json"))["spec"] == "chara_card_v3"
@@ -46,12 +46,12 @@ def test_s9_a_v2_in_a_charx_is_read_as_it_is() -> None:
 @pytest.mark.parametrize(
     "name", ["../evil", "/etc/passwd", "a/../../b", "C:/evil", "a//b", "./a", "a\\..\\b", "x" * 501]
 )
-def test_s9_a_path_that_leads_out_is_refused(name: str) -> None:
+def test_s9_a_path_outside_the_file_is_refused(name: str) -> None:
     with pytest.raises(UnsafeCard):
         import_card(charx_with(V3, {name: b"x"}), "a.charx")
 
 
-def test_s9_a_zip_that_is_no_charx_says_so() -> None:
+def test_s9_a_zip_without_a_card_is_refused() -> None:
     buffer = io.BytesIO()
     with zipfile.ZipFile(buffer, "w") as archive:
         archive.writestr("readme.txt", "hello")
@@ -60,26 +60,26 @@ def test_s9_a_zip_that_is_no_charx_says_so() -> None:
 
 
 @pytest.mark.parametrize("method", [zipfile.ZIP_BZIP2, zipfile.ZIP_LZMA])
-def test_s9_only_plain_packing_is_accepted(method: int) -> None:
+def test_s9_only_plain_compression_is_accepted(method: int) -> None:
     with pytest.raises(NotACard, match="compression"):
         import_card(charx_with(V3, method=method), "a.charx")
 
 
-def test_s9_a_locked_charx_is_refused() -> None:
+def test_s9_a_charx_with_a_password_is_refused() -> None:
     data = bytearray(charx_with(V3))
     data[data.index(b"PK\x01\x02") + 8] |= 1
     with pytest.raises(NotACard, match="password"):
         import_card(bytes(data), "a.charx")
 
 
-def test_s9_a_cut_charx_is_a_clear_error() -> None:
+def test_s9_a_truncated_charx_is_a_clear_error() -> None:
     data = charx_with(V3, FILES)
     for length in range(0, len(data), 97):
         with pytest.raises(CardError):
             import_card(data[:length], "a.charx")
 
 
-def test_s9_a_size_that_lies_is_found_out() -> None:
+def test_s9_a_wrong_declared_size_is_detected() -> None:
     data = bytearray(charx_with(V3, {"assets/zeros": bytes(1_000_000)}))
     at = data.rindex(b"PK\x01\x02") + 24
     data[at : at + 4] = struct.pack("<I", 10)
@@ -87,7 +87,7 @@ def test_s9_a_size_that_lies_is_found_out() -> None:
         import_card(bytes(data), "a.charx")
 
 
-def test_s9_one_file_too_big_is_refused_by_what_the_zip_says() -> None:
+def test_s9_a_file_that_is_declared_too_big_is_refused() -> None:
     with pytest.raises(CardTooBig, match="70 MB"):
         import_card(charx_with(V3, {"assets/zeros": bytes(70_000_000)}), "a.charx")
 
@@ -103,14 +103,14 @@ def test_s9_a_card_that_is_mostly_blank_files_survives_its_own_export() -> None:
     assert import_card(export_card(card, "charx").data, "a.charx").card == card
 
 
-def test_s9_a_broken_file_of_ours_costs_nothing_but_a_note() -> None:
+def test_s9_a_broken_coterie_file_adds_only_a_note() -> None:
     imported = import_card(charx_with(V3, {**FILES, "coterie.json": b"not ours"}), "a.charx")
     assert imported.card == Card.read(V3, FILES)
     assert "coterie.json" in imported.notes[0]
 
 
 @pytest.mark.parametrize("name", ["card.json", "coterie.json", "coterie/portrait.png"])
-def test_s9_an_asset_cannot_pass_for_the_card(name: str) -> None:
+def test_s9_an_asset_cannot_replace_the_card(name: str) -> None:
     data = tiny_png(("chara", base64.b64encode(packed(V2))), (f"chara-ext-asset_:{name}", base64.b64encode(b"evil")))
     imported = import_card(data, "a.png")
     assert imported.card.files == {}
@@ -130,6 +130,6 @@ def test_s9_what_would_be_too_big_to_import_again_is_not_exported() -> None:
         export_card(card, "png")
 
 
-def test_packing_is_the_same_each_time() -> None:
+def test_writing_a_charx_is_deterministic() -> None:
     card = Card.read(V2, FILES, tiny_png())
     assert export_card(card, "charx").data == export_card(card, "charx").data

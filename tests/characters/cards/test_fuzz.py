@@ -91,13 +91,13 @@ def use(card: Card) -> None:
     assert Identity.from_card(identity.model_copy(update={"persona": "new"}).to_card(card), "ada").persona == "new"
 
 
-def test_the_watch_sees_writes(tmp_path: Any) -> None:
+def test_the_write_monitor_detects_writes(tmp_path: Any) -> None:
     with pytest.raises(AssertionError, match="open"), no_writes():
         (tmp_path / "x").write_text("x")
 
 
 @pytest.mark.parametrize("batch", range(BATCHES))
-def test_s9_spoilt_cards_are_used_or_refused_and_never_crash(batch: int) -> None:
+def test_s9_damaged_cards_are_read_or_refused_and_never_crash(batch: int) -> None:
     used = 0
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     for number in range(batch * BATCH, (batch + 1) * BATCH):
@@ -118,7 +118,7 @@ def test_s9_spoilt_cards_are_used_or_refused_and_never_crash(batch: int) -> None
 
 
 @pytest.mark.parametrize("size", [MAX_FILE_BYTES, 100 * 1024 * 1024])
-def test_s9_a_file_of_100_mb_is_refused_before_it_is_looked_at(size: int) -> None:
+def test_s9_a_file_of_100_mb_is_refused_before_it_is_read(size: int) -> None:
     with pytest.raises(CardTooBig, match="MB"):
         import_card(bytes(size), "big.charx")
 
@@ -131,7 +131,7 @@ def test_s9_a_zip_bomb_is_refused(size: int, count: int) -> None:
         import_card(bomb, "bomb.charx")
 
 
-def test_s9_a_path_that_leads_out_is_refused() -> None:
+def test_s9_a_path_outside_the_file_is_refused() -> None:
     with pytest.raises(UnsafeCard, match="leads out"):
         import_card(charx_with(V3, {"../../evil": b"x"}), "evil.charx")
 

@@ -29,7 +29,7 @@ def told(entries: list[Document], *messages: str, **more: Any) -> list[str]:
     return [lore.text for lore in look(entries, *messages, **more).included]
 
 
-def test_s9_keys_call_for_an_entry_whatever_their_case() -> None:
+def test_s9_keys_match_in_any_case() -> None:
     lamp = entry("Oil.", "Lamp", "lantern")
     assert told([lamp], "She lights the LAMP.") == ["Oil."]
     assert told([lamp], "Two lanterns.") == ["Oil."]
@@ -66,7 +66,7 @@ def test_s9_secondary_keys_follow_the_logic_of_sillytavern(logic: int, message: 
     assert bool(told([one], message)) is expected
 
 
-def test_s9_constant_needs_no_key_and_disabled_is_never_told() -> None:
+def test_s9_constant_needs_no_key_and_disabled_never_matches() -> None:
     assert told([entry("x", constant=True)], "anything") == ["x"]
     assert told([entry("x", constant=True)]) == ["x"]
     assert told([entry("x", "k", constant=True, enabled=False)], "k") == []
@@ -108,7 +108,7 @@ def test_s9_recursive_scanning() -> None:
     assert told(circle, "a", book={"recursive_scanning": True}) == ["b", "a"]
 
 
-def test_s9_hidden_keys_call_for_lore_only_from_lore_and_comments_never() -> None:
+def test_s9_hidden_keys_match_only_from_lore_and_comments_never() -> None:
     macros = Macros(char="Ada", user="Kim", rng=random.Random(1))
     entries = [entry("Oil{{hidden_key:whale}}{{// shark}}", "lamp"), entry("Sing", "whale"), entry("Bite", "shark")]
     assert told(entries, "lamp", book={"recursive_scanning": True}, macros=macros) == ["Oil", "Sing"]
@@ -132,7 +132,7 @@ def test_s9_without_priority_low_insertion_order_is_dropped_first() -> None:
     assert told(entries, "k", book={"token_budget": 1}) == ["last"]
 
 
-def test_s9_what_never_fits_takes_nobody_with_it() -> None:
+def test_s9_an_entry_over_the_budget_displaces_no_other() -> None:
     entries = [entry("far too long for it", "k", priority=9), entry("short", "k", priority=1)]
     assert told(entries, "k", book={"token_budget": 2}) == ["short"]
 
@@ -161,7 +161,7 @@ def test_s9_use_regex() -> None:
     assert told([entry("x", "c.t")], "cat") == []
 
 
-def test_s9_a_pattern_that_is_none_does_not_match_and_is_named() -> None:
+def test_s9_an_invalid_pattern_does_not_match_and_is_reported() -> None:
     found = look([entry("x", "(", use_regex=True)], "(")
     assert found.included == []
     assert "(" in found.refused_keys
@@ -207,7 +207,7 @@ def test_s9_whole_words_when_an_entry_asks_for_them() -> None:
     assert told([elf], "an Elf!") == ["x"]
 
 
-def test_keys_know_macros() -> None:
+def test_macros_in_keys_are_expanded() -> None:
     macros = Macros(char="Ada", user="Kim", rng=random.Random(1))
     assert told([entry("{{char}} knows {{user}}", "{{user}}")], "I am Kim", macros=macros) == ["Ada knows Kim"]
 
@@ -234,7 +234,7 @@ def test_keys_know_macros() -> None:
         ("@@exclude_keys sea", {}, True),
     ],
 )
-def test_s9_decorators_that_say_when(decorator: str, moment: dict[str, Any], expected: bool) -> None:
+def test_s9_decorators_for_conditions(decorator: str, moment: dict[str, Any], expected: bool) -> None:
     assert told([entry(f"{decorator}\n\nx", "key")], "key word", **moment) == (["x"] if expected else [])
 
 
@@ -258,12 +258,12 @@ def test_s9_decorators_that_need_no_key(decorator: str, moment: dict[str, Any]) 
         ("@@position nowhere\n@@depth 1", "at_depth", 1, "system"),
     ],
 )
-def test_s9_decorators_that_say_where(decorator: str, spot: str, depth: int, role: str) -> None:
+def test_s9_decorators_for_the_position(decorator: str, spot: str, depth: int, role: str) -> None:
     (lore,) = look([entry(f"{decorator}\nx", "key")], "a", "b", "key").included
     assert (lore.position, lore.depth, lore.role, lore.text) == (spot, depth, role, "x")
 
 
-def test_everything_told_says_why() -> None:
+def test_every_match_has_a_reason() -> None:
     found = look(
         [entry("a lamp", "key"), entry("b", constant=True), entry("c", "lamp")],
         "key",
@@ -315,12 +315,12 @@ def test_s9_a_stand_alone_book_is_read_and_written_as_it_was() -> None:
 
 
 @pytest.mark.parametrize("document", [{}, {"spec": "lorebook_v3"}, {"spec": "lorebook_v3", "data": 5}, {"entries": 5}])
-def test_s9_what_is_no_lorebook_is_refused(document: Document) -> None:
+def test_s9_an_invalid_lorebook_is_refused(document: Document) -> None:
     with pytest.raises(NotACard, match="entries"):
         Lorebook.read(document)
 
 
-def test_entries_that_make_no_sense_are_passed_over() -> None:
+def test_invalid_entries_are_skipped() -> None:
     book = Lorebook(document={"entries": [None, 5, entry("x", "k", insertion_order="7", id=None, priority="high")]})
     (only,) = book.entries
     assert (only.insertion_order, only.priority, only.index) == (7, None, 2)

@@ -48,13 +48,13 @@ def test_s9_macros(text: str, expected: str) -> None:
     assert macros().expand(text) == expected
 
 
-def test_s9_original_stands_for_what_is_replaced_once() -> None:
+def test_s9_original_is_the_replaced_text_once() -> None:
     assert macros(original="Be kind.").expand("{{Original}} Be brief.") == "Be kind. Be brief."
     assert macros(original="X").expand("{{original}}{{original}}") == "X"
     assert macros().expand("{{original}}Be brief.") == "Be brief."
 
 
-def test_s9_random_is_drawn_from_the_chance_it_is_given() -> None:
+def test_s9_random_uses_the_given_generator() -> None:
     text = "{{random:a,b,c,d,e,f,g,h}}" * 20
     assert macros().expand(text) == macros().expand(text)
     assert macros(rng=random.Random(8)).expand(text) != macros().expand(text)
@@ -81,7 +81,7 @@ def test_s9_comments_are_for_people_and_hidden_keys_for_lorebooks() -> None:
     assert macros().expand(text, "scan") == "awhale"
 
 
-def test_what_a_macro_became_is_never_read_again() -> None:
+def test_the_result_of_a_macro_is_not_expanded_again() -> None:
     odd = macros(char="{{user}}", user="{{original}},<BOT>", original="{{original}}{{char}}")
     assert odd.expand("{{char}}|{{user}}|{{original}}") == "{{user}}|{{original}},<BOT>|{{original}}{{char}}"
     assert odd.expand("{{random:{{user}}}}") == "{{original}},<BOT>"
@@ -95,5 +95,5 @@ def test_any_text_is_expanded_and_plain_text_is_kept(text: str) -> None:
 
 
 @pytest.mark.parametrize("text", ["{{" * 100_000, "}}" * 100_000, "{{random:" * 50_000 + "a" + "}}" * 50_000])
-def test_deep_nesting_is_no_way_to_run_forever(text: str) -> None:
+def test_deep_nesting_is_bounded(text: str) -> None:
     assert len(macros().expand(text)) <= len(text)

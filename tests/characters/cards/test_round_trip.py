@@ -46,7 +46,7 @@ def test_s9_any_document_survives_every_format(document: Document) -> None:
 
 @given(documents, files, st.sampled_from([None, tiny_png(), tiny_png(trailing=b"after the end")]))
 @settings(max_examples=150)
-def test_s9_files_and_picture_survive_where_they_have_a_place(
+def test_s9_files_and_picture_survive_formats_that_contain_them(
     document: Document, content: dict[str, bytes], picture: bytes | None
 ) -> None:
     card = again(Card.read(document, content, picture), "charx")
@@ -58,7 +58,7 @@ def test_s9_files_and_picture_survive_where_they_have_a_place(
 
 @given(documents, st.lists(st.sampled_from(FORMATS), min_size=1, max_size=4))
 @settings(max_examples=100)
-def test_s9_a_card_survives_any_journey_through_formats(document: Document, journey: list[CardFormat]) -> None:
+def test_s9_a_card_survives_any_sequence_of_formats(document: Document, journey: list[CardFormat]) -> None:
     card = Card.read(document)
     for kind in journey:
         card = again(card, kind)
@@ -94,12 +94,12 @@ def test_s9_json_can_be_had_as_v2_or_v3_and_keeps_every_field(document: Document
         assert import_card(export_card(card, "json", "v2").data, "c").card.generation == 2
 
 
-def test_s9_what_json_has_no_place_for_is_said() -> None:
+def test_s9_what_json_cannot_contain_is_reported() -> None:
     assert export_card(Card.read(V3, FILES, tiny_png()), "json").left_behind == ["2 embedded files", "the picture"]
     assert export_card(Card.read(V3), "json").left_behind == []
 
 
-def test_s9_what_was_edited_in_the_newer_text_counts() -> None:
+def test_s9_an_edit_of_the_newer_text_takes_precedence() -> None:
     """A card of ours that another program changed: its V3 text wins over the V2 we wrote beside it."""
     exported = import_card(png_with(V2), "a.png").card
     v3 = json.loads(export_card(exported, "json", "v3").data)

@@ -59,7 +59,7 @@ def test_s9_a_message_edited_by_hand_is_the_chosen_swipe() -> None:
 
 
 @given(unknown, st.lists(st.builds(lambda more, text: {**more, "mes": text}, unknown, texts), max_size=4))
-def test_s26_a_chat_goes_out_as_it_came_in(more: Document, messages: list[Document]) -> None:
+def test_s26_a_chat_is_exported_as_imported(more: Document, messages: list[Document]) -> None:
     data = lines({**more, "user_name": "Kim"}, *messages)
     chat = TavernChat.read(data)
     assert [json.loads(line) for line in chat.to_bytes().split(b"\n")] == [
@@ -86,7 +86,7 @@ def test_s26_our_turns_come_back_from_sillytavern_jsonl(played: list[TavernTurn]
     assert TavernChat.read(chat.to_bytes()).turns == played
 
 
-def test_s9_a_last_line_cut_by_a_crash_costs_only_itself() -> None:
+def test_s9_a_truncated_last_line_is_left_out() -> None:
     data = lines(HEADER, *MESSAGES)
     chat = TavernChat.read(data[:-20])
     assert len(chat.turns) == 3
@@ -109,7 +109,7 @@ def test_s9_old_chats_have_no_header() -> None:
         (lines(HEADER) + b"\n" + b"[" * 100_000, CardError, "Line 2|cut"),
     ],
 )
-def test_s9_what_is_no_chat_is_a_clear_error(data: bytes, error: type[CardError], reason: str) -> None:
+def test_s9_an_invalid_chat_is_a_clear_error(data: bytes, error: type[CardError], reason: str) -> None:
     with pytest.raises(error, match=reason):
         TavernChat.read(data)
 
@@ -117,5 +117,5 @@ def test_s9_what_is_no_chat_is_a_clear_error(data: bytes, error: type[CardError]
 @pytest.mark.parametrize(
     "value", [None, "", "yesterday", [], 10**400, -(10**18), "2024-13-45", True, "9999999-1-1 @1h 1m"]
 )
-def test_dates_that_tell_nothing_are_none_and_never_an_error(value: object) -> None:
+def test_invalid_dates_are_none(value: object) -> None:
     assert read_date(value) is None or value is True

@@ -15,7 +15,7 @@ def read(content: Any, **more: Any) -> object:
     return read_event("!r", {**event, "content": content}, BOT)
 
 
-def test_p1_only_what_is_said_to_us_is_heard() -> None:
+def test_p1_only_messages_to_us_are_read() -> None:
     text = {"msgtype": "m.text", "body": "hello"}
     assert isinstance(read(text), IncomingMessage)
     assert read(text, sender=BOT) is None
@@ -25,7 +25,7 @@ def test_p1_only_what_is_said_to_us_is_heard() -> None:
     assert isinstance(read({**text, "m.relates_to": "nonsense"}), IncomingMessage)
 
 
-def test_p8_a_command_begins_with_the_mark_and_a_letter() -> None:
+def test_p8_a_command_begins_with_the_prefix_and_a_letter() -> None:
     told = read({"msgtype": "m.text", "body": "!Rename  The kitchen"})
     assert isinstance(told, IncomingCommand) and (told.name, told.arguments) == ("rename", " The kitchen")
     for body in ("!", "!!", "! new", "!?", "not !new"):

@@ -51,7 +51,7 @@ def put(topology: MatrixRooms, *rooms: CreatedRoom) -> None:
     topology.rooms |= {one.room: one for one in rooms}
 
 
-async def test_p10_rooms_people_and_counters_come_back(house: SurfaceApp, topology: MatrixRooms) -> None:
+async def test_p10_rooms_people_and_numbers_are_restored(house: SurfaceApp, topology: MatrixRooms) -> None:
     put(topology, room("kitchen", number=1), room("hall", number=7, character_name="Echo"), room("attic"))
     put(topology, CreatedRoom("space", ANA, {"account": ANA}, is_space=True))
     reconciler = Reconciler(house.board, topology)
@@ -67,7 +67,7 @@ async def test_p10_rooms_people_and_counters_come_back(house: SurfaceApp, topolo
     assert house.store.reader.last_id() == events
 
 
-async def test_p10_what_does_not_fit_is_told_and_the_rest_comes_back(house: SurfaceApp, topology: MatrixRooms) -> None:
+async def test_p10_conflicts_are_reported_and_the_rest_is_restored(house: SurfaceApp, topology: MatrixRooms) -> None:
     put(topology, room("one", number=3), room("two", number=3), room("lost", person="", account="@nobody:here"))
     put(topology, CreatedRoom("s1", ANA, {}, is_space=True), CreatedRoom("s2", ANA, {}, is_space=True))
     report = await Reconciler(house.board, topology).run()
@@ -77,7 +77,7 @@ async def test_p10_what_does_not_fit_is_told_and_the_rest_comes_back(house: Surf
     assert {one.number for one in house.board.chats.rooms.on_surface(SURFACE)} == {3, 4}
 
 
-async def test_p10_a_forged_state_event_is_not_believed(topology: MatrixRooms) -> None:
+async def test_p10_a_forged_state_event_is_ignored(topology: MatrixRooms) -> None:
     def state(creator: str, sender: str, kind: str = CHAT) -> list[Json]:
         made = {"type": "m.room.create", "state_key": "", "sender": creator, "content": {}}
         return [made, {"type": kind, "state_key": "", "sender": sender, "content": {"account": ANA, "person": "you"}}]

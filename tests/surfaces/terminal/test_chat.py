@@ -34,7 +34,7 @@ def notices(pilot: Pilot[None]) -> list[str]:
     return [str(one.content) for one in pilot.app.query(Static) if one.has_class("notice")]
 
 
-async def test_p16_history_then_words_as_they_come() -> None:
+async def test_p16_history_then_streamed_text() -> None:
     echo = Echo(script={"Is the lamp lit?": "The **lamp** is lit.\n\n- and so\n- is the stove"})
     async with chat(echo).run_test() as pilot:
         assert [one.source for one in pilot.app.query(Markdown)] == ["*looks up*"]
@@ -45,7 +45,7 @@ async def test_p16_history_then_words_as_they_come() -> None:
         assert mine == ["> Hello.", "> Is the lamp lit?"]
 
 
-async def test_p16_commands_and_what_goes_wrong() -> None:
+async def test_p16_commands_and_errors() -> None:
     echo = Echo(breaks={"break": CoterieError("The model is away.", "Try again.")}, troubles={"half": "It broke off."})
     async with chat(echo).run_test() as pilot:
         for text in ("/help", "/context", "/stop", "   "):

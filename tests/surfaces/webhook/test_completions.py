@@ -86,7 +86,7 @@ async def test_p15_the_next_day_in_a_new_process(tmp_path: Path) -> None:
     assert "Ilse" not in first["prompt"].replace("My sister is called Ilse.", "")
 
 
-async def test_p15_the_kind_of_chat_can_be_chosen(serve: Serve) -> None:
+async def test_p15_the_mode_can_be_chosen(serve: Serve) -> None:
     async with serve() as served, client(served, max_retries=0) as ai:
         said = [user("Good evening")]
         await ai.chat.completions.create(model="Mara", messages=said, extra_body={"mode": "story"})
@@ -112,7 +112,7 @@ async def test_p3_without_the_key_there_is_no_character_no_list_and_no_memory(se
         assert len(served.script.asked) == 1
 
 
-async def test_p15_the_same_again_is_another_answer_and_a_repeated_call_the_same_one(serve: Serve) -> None:
+async def test_p15_the_same_call_is_another_reply_and_a_retry_the_same_one(serve: Serve) -> None:
     async with serve() as served, client(served) as ai:
         served.script.replies = ["One.", "Two.", "Three."]
         history: History = [user("Say one."), {"role": "assistant", "content": "One."}, user("And?")]
@@ -128,7 +128,7 @@ async def test_p15_the_same_again_is_another_answer_and_a_repeated_call_the_same
         assert [turn.text for turn in served.house.story.timeline.latest(chat.room, 9)][-2:] == ["And?", "Three."]
 
 
-async def test_p15_a_key_is_asked_for_where_one_is_set(serve: Serve) -> None:
+async def test_p15_the_api_key_is_required_if_set(serve: Serve) -> None:
     async with serve(api=ApiSettings(key=SecretStr("our-own-key"))) as served:
         async with client(served, "wrong") as ai:
             with pytest.raises(openai.AuthenticationError, match="missing or wrong"):
@@ -139,7 +139,7 @@ async def test_p15_a_key_is_asked_for_where_one_is_set(serve: Serve) -> None:
             assert [model.id async for model in ai.models.list()] == ["Mara"]
 
 
-async def test_p15_what_goes_wrong_is_an_error_these_clients_know(serve: Serve) -> None:
+async def test_p15_errors_have_openais_format(serve: Serve) -> None:
     async with serve() as served, client(served, max_retries=0) as ai:
         with pytest.raises(openai.NotFoundError, match="no character called"):
             await ai.chat.completions.create(model="Nobody", messages=[user("Hello")])

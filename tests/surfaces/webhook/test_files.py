@@ -35,7 +35,7 @@ async def upload(served: Served, content: bytes | AsyncIterator[bytes], name: st
     return str(answer.json()["file"])
 
 
-async def test_p6_a_file_is_sent_named_and_handed_to_the_character(serve: Serve) -> None:
+async def test_p6_an_uploaded_file_reaches_the_character(serve: Serve) -> None:
     async with serve() as served:
         file = await upload(served, b"# Tides\n", "tides.md")
         call = {"text": "Read this.", "files": [file], "wait": True}

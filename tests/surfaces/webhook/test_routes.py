@@ -14,7 +14,7 @@ from coterie.surfaces.webhook.surface import WebhookSettings, is_allowed_callbac
 from tests.surfaces.webhook.conftest import Serve
 
 
-async def test_d13_a_message_is_accepted_with_an_id_and_its_reply_can_be_looked_up(serve: Serve) -> None:
+async def test_d13_a_message_is_accepted_with_an_id_and_its_reply_can_be_read(serve: Serve) -> None:
     async with serve() as served:
         served.script.replies = ["The lamp is lit."]
         answer = await served.client.post("/webhook", json={"text": "Is the lamp lit?", "id": "a-1"})
@@ -26,7 +26,7 @@ async def test_d13_a_message_is_accepted_with_an_id_and_its_reply_can_be_looked_
         assert (await served.client.get("/webhook/a-2")).status_code == 404
 
 
-async def test_d13_with_wait_the_answer_is_the_reply_and_ids_are_idempotent(serve: Serve) -> None:
+async def test_d13_with_wait_the_response_has_the_reply_and_ids_are_idempotent(serve: Serve) -> None:
     async with serve() as served:
         served.script.replies = ["Once.", "Twice."]
         call = {"text": "How often?", "id": "same", "wait": True}
@@ -39,7 +39,7 @@ async def test_d13_with_wait_the_answer_is_the_reply_and_ids_are_idempotent(serv
         assert "/new" in help_told.json()["replies"][0]["text"]
 
 
-async def test_d13_the_secret_is_asked_for(serve: Serve) -> None:
+async def test_d13_the_secret_is_required(serve: Serve) -> None:
     async with serve(webhook=WebhookSettings(secret=SecretStr("open sesame"))) as served:
         for headers in ({}, {"X-Webhook-Secret": "open sesam"}, {"X-Webhook-Secret": "ü"}):
             encoded = {name.encode(): value.encode() for name, value in headers.items()}
@@ -51,14 +51,14 @@ async def test_d13_the_secret_is_asked_for(serve: Serve) -> None:
         await served.house.message_router.wait_idle()
 
 
-async def test_p3_somebody_the_caller_speaks_for_is_a_stranger_until_let_in(serve: Serve) -> None:
+async def test_p3_another_sender_is_a_stranger_until_approved(serve: Serve) -> None:
     async with serve() as served:
         told = await served.client.post("/webhook", json={"text": "Who are you?", "from": "mallory", "wait": True})
         assert told.json()["text"] == "" and "do not know you" in told.json()["replies"][0]["text"]
         assert served.script.asked == []
 
 
-async def test_p3_a_stranger_behind_the_webhook_learns_nothing(serve: Serve) -> None:
+async def test_p3_a_stranger_behind_the_webhook_gets_no_information(serve: Serve) -> None:
     async with serve() as served:
         await served.client.post("/webhook", json={"text": "The key is under the flowerpot.", "wait": True})
         told = []
@@ -73,7 +73,7 @@ async def test_p3_a_stranger_behind_the_webhook_learns_nothing(serve: Serve) -> 
         assert not list(folder.rglob("a.txt"))
 
 
-async def test_p3_somebody_who_was_let_in_is_known_by_name_and_strangers_to_a_chat_are_not(serve: Serve) -> None:
+async def test_p3_guests_are_known_by_name_and_others_are_refused(serve: Serve) -> None:
     at_once = SurfacesSettings(burst_quiet_s=0, burst_most_s=0)  # the clock of these tests stands still
     async with serve(surfaces=at_once) as served:
 
@@ -100,7 +100,7 @@ async def test_p3_somebody_who_was_let_in_is_known_by_name_and_strangers_to_a_ch
         assert "may not begin" in (await say("/new desk", "Bo", "bos-own"))[0]
 
 
-async def test_d13_the_kind_of_chat_can_be_chosen_for_a_new_room(serve: Serve) -> None:
+async def test_d13_the_mode_can_be_chosen_for_a_new_room(serve: Serve) -> None:
     async with serve() as served:
         call = {"text": "/context", "room": "work", "mode": "desk", "wait": True}
         assert (await served.client.post("/webhook", json=call)).status_code == 200
@@ -110,7 +110,7 @@ async def test_d13_the_kind_of_chat_can_be_chosen_for_a_new_room(serve: Serve) -
         assert refused.status_code >= 400 and "no kind of chat" in refused.json()["error"]
 
 
-async def test_d13_bad_calls_are_told_what_is_wrong(serve: Serve) -> None:
+async def test_d13_invalid_calls_get_the_reason(serve: Serve) -> None:
     async with serve() as served:
         for call in ({}, {"text": ""}, {"text": "x", "room": "a\nb"}, {"text": "x", "nonsense": 1}, {"text": 7}):
             assert (await served.client.post("/webhook", json=call)).status_code == 400, call
@@ -158,7 +158,7 @@ async def test_d13_a_reply_is_posted_to_the_callback_with_retries(
     assert all("open sesame" in head for head, _ in calls)
 
 
-async def test_d13_a_callback_that_says_no_is_shown_as_failed(serve: Serve) -> None:
+async def test_d13_a_refused_callback_is_recorded_as_failed(serve: Serve) -> None:
     async with (
         listener("302 Found\r\nLocation: http://127.0.0.1:1/") as (url, calls),
         serve(webhook=WebhookSettings(callbacks=(url,))) as served,

@@ -61,7 +61,7 @@ async def post(socket: ClientConnection, text: str, nonce: str, **fields: object
     return told
 
 
-async def test_c3_everybody_hears_it_and_the_sender_is_who_they_are(address: str) -> None:
+async def test_c3_a_post_reaches_every_client_with_its_own_author(address: str) -> None:
     async with connect(f"{address}?name=ana") as ana, connect(f"{address}?name=bo") as bo:
         assert await read(ana) == {"type": "snapshot", "messages": []}
         assert await post(ana, "hello", "a1") == {"type": "posted", "id": "a1", "message": "den-1"}
@@ -69,7 +69,7 @@ async def test_c3_everybody_hears_it_and_the_sender_is_who_they_are(address: str
         assert (message["text"], message["author"]) == ("hello", {"name": "ana", "kind": "human", "badges": []})
 
 
-async def test_c4_a_sender_is_told_what_was_wrong(address: str) -> None:
+async def test_c4_a_refused_post_gets_the_reason(address: str) -> None:
     async with connect(f"{address}?name=ana") as ana:
         refused = await post(ana, "see evil.xyz", "a1")
         assert (refused["type"], refused["rule"], bool(refused["fix"])) == ("error", "links", True)
@@ -78,7 +78,7 @@ async def test_c4_a_sender_is_told_what_was_wrong(address: str) -> None:
         assert (await post(ana, "still here", "a2"))["type"] == "posted"
 
 
-async def test_c3_coming_back_goes_on_after_the_last_number(address: str) -> None:
+async def test_c3_a_reconnect_resumes_after_the_last_number(address: str) -> None:
     async with connect(f"{address}?name=ana") as ana:
         for number in range(5):
             await post(ana, f"line {number}", f"a{number}")
@@ -90,19 +90,19 @@ async def test_c3_coming_back_goes_on_after_the_last_number(address: str) -> Non
 
 
 @pytest.mark.parametrize("headers", [{"Origin": "https://evil.example"}, {"Host": "evil.example"}])
-async def test_another_site_is_not_let_in(address: str, headers: dict[str, str]) -> None:
+async def test_other_sites_are_refused(address: str, headers: dict[str, str]) -> None:
     with pytest.raises(InvalidStatus):
         async with connect(address, additional_headers=headers):
             raise AssertionError("it was let in")
 
 
-async def test_there_is_no_such_room(address: str) -> None:
+async def test_an_unknown_room_is_refused(address: str) -> None:
     with pytest.raises(InvalidStatus):
         async with connect(f"{address}-other"):
             raise AssertionError("it was let in")
 
 
-async def test_c3_a_socket_that_is_not_read_is_held_then_gets_a_snapshot(address: str, room: ChatRoom) -> None:
+async def test_c3_a_slow_client_is_paused_then_gets_a_snapshot(address: str, room: ChatRoom) -> None:
     """The kernel's buffers fill first; what is sent until then arrives, nothing out of order and nothing twice."""
     author = ChatAuthor(name="ana", kind="human")
     numbers = iter(range(1, 1_000_000))
@@ -135,7 +135,7 @@ async def test_c3_a_socket_that_is_not_read_is_held_then_gets_a_snapshot(address
         assert "messages" in kinds
 
 
-async def test_hostile_frames_cost_their_sender_the_connection_or_an_error_and_nobody_else(address: str) -> None:
+async def test_hostile_frames_affect_only_their_sender(address: str) -> None:
     async with connect(f"{address}?name=ana") as ana, connect(f"{address}?name=mal") as mal:
         await read(ana)
         for raw in (

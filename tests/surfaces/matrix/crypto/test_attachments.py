@@ -23,7 +23,7 @@ async def read(chunks: AsyncIterator[bytes]) -> bytes:
 
 
 @given(st.lists(st.binary(max_size=100), max_size=8))
-async def test_p6_a_file_is_the_same_on_the_other_side_however_it_is_cut(parts: list[bytes]) -> None:
+async def test_p6_a_file_is_the_same_after_decryption_however_it_is_chunked(parts: list[bytes]) -> None:
     file = EncryptedFile(pieces(*parts))
     sealed = await read(file.chunks())
     told, whole = file.metadata("mxc://here/1"), b"".join(parts)
@@ -32,7 +32,7 @@ async def test_p6_a_file_is_the_same_on_the_other_side_however_it_is_cut(parts: 
     assert theirs == whole, "another client reads it too"
 
 
-async def test_p6_what_was_changed_on_the_way_is_not_taken() -> None:
+async def test_p6_a_tampered_file_is_refused() -> None:
     file = EncryptedFile(pieces(b"the tide is high"))
     sealed = await read(file.chunks())
     told = file.metadata("mxc://here/1")

@@ -38,7 +38,7 @@ async def test_p7_both_directions_across_crashes(party: Make, post: Post) -> Non
     assert all(event["type"] == "m.room.encrypted" for event in post.said)
 
 
-async def test_p7_a_crash_between_hearing_a_key_and_noting_the_sync_loses_nothing(party: Make, post: Post) -> None:
+async def test_p7_a_crash_between_receiving_a_key_and_recording_the_sync_loses_nothing(party: Make, post: Post) -> None:
     ana, bot = await two(party)
     await ana.say("hello", "t")
     mail = list(post.mail["@bot", "HOUSE"])
@@ -51,7 +51,7 @@ async def test_p7_a_crash_between_hearing_a_key_and_noting_the_sync_loses_nothin
     assert len(post.once["@ana", "PHONE"]) == claimed, "what was opened before is not taken for a broken line"
 
 
-async def test_p7_a_crash_in_the_step_itself_leaves_it_undone(
+async def test_p7_a_crash_during_a_write_leaves_it_undone(
     party: Make, post: Post, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     ana, bot = await two(party)
@@ -69,7 +69,7 @@ async def test_p7_a_crash_in_the_step_itself_leaves_it_undone(
     assert bot.read(post.said[-1]) == "hello"
 
 
-async def test_p7_what_came_before_its_key_waits_for_it_across_a_restart(party: Make, post: Post) -> None:
+async def test_p7_an_event_waits_for_its_key_across_a_restart(party: Make, post: Post) -> None:
     ana, bot = await two(party)
     await ana.say("early", "t1")
     await ana.say("bird", "t2")
@@ -90,7 +90,7 @@ async def test_p7_what_came_before_its_key_waits_for_it_across_a_restart(party: 
     assert await bot.collect() == [] and not bot.crypto.has_pending
 
 
-async def test_p7_a_missing_key_is_asked_for_and_given_again(
+async def test_p7_a_missing_key_is_requested_and_sent_again(
     party: Make, post: Post, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(machine, "REQUEST_AFTER_S", -1.0)
@@ -110,7 +110,7 @@ async def test_p7_a_missing_key_is_asked_for_and_given_again(
     assert await bot.crypto.request_missing_keys() == [], "told once"
 
 
-async def test_p7_a_key_is_not_given_to_whom_it_was_not_given_before(party: Make, post: Post) -> None:
+async def test_p7_a_key_is_sent_again_only_to_devices_that_had_it(party: Make, post: Post) -> None:
     ana, bot = await two(party)
     await ana.say("between us", "t")
     session = post.said[-1]["content"]["session_id"]
@@ -126,7 +126,7 @@ async def test_p7_a_key_is_not_given_to_whom_it_was_not_given_before(party: Make
     assert bot.crypto.own.user == "@bot"
 
 
-async def test_p7_nobody_speaks_in_anothers_name(party: Make, post: Post) -> None:
+async def test_p7_events_of_a_forged_sender_are_not_decrypted(party: Make, post: Post) -> None:
     ana, bot = await two(party)
     eve = party("@eve", "X")
     await eve.arrive()
@@ -141,7 +141,7 @@ async def test_p7_nobody_speaks_in_anothers_name(party: Make, post: Post) -> Non
     assert ana.crypto.own.user == "@ana"
 
 
-async def test_p7_a_homeserver_that_lies_about_devices_gets_no_keys(party: Make, post: Post) -> None:
+async def test_p7_forged_devices_get_no_keys(party: Make, post: Post) -> None:
     ana, bot = await two(party)
     await bot.say("one", "t1")
     mallory = party("@mallory", "M")
@@ -162,7 +162,7 @@ async def test_p7_a_homeserver_that_lies_about_devices_gets_no_keys(party: Make,
     await ana.collect()
 
 
-async def test_p7_nonsense_between_devices_stops_nothing(party: Make, post: Post) -> None:
+async def test_p7_malformed_to_device_messages_stop_nothing(party: Make, post: Post) -> None:
     ana, bot = await two(party)
     await ana.say("first", "t1")
     good = post.mail["@bot", "HOUSE"].pop()
@@ -186,7 +186,7 @@ async def test_p7_nonsense_between_devices_stops_nothing(party: Make, post: Post
         assert bot.crypto.decrypt(ROOM, event) in (None, event)
 
 
-async def test_p7_a_broken_line_is_renewed(party: Make, post: Post) -> None:
+async def test_p7_a_broken_session_is_replaced(party: Make, post: Post) -> None:
     ana, bot = await two(party)
     await ana.say("first", "t1")
     await bot.collect()
@@ -202,7 +202,7 @@ async def test_p7_a_broken_line_is_renewed(party: Make, post: Post) -> None:
     assert bot.read(post.said[-1]) == "second"
 
 
-async def test_p7_keys_change_with_use_and_when_somebody_goes(
+async def test_p7_keys_are_replaced_after_use_and_when_a_member_leaves(
     party: Make, post: Post, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(megolm, "_MAX_MESSAGES", 3)
@@ -222,7 +222,7 @@ async def test_p7_keys_change_with_use_and_when_somebody_goes(
     assert eve.read(post.said[-1]) is None and ana.read(post.said[-1]) == "without her"
 
 
-async def test_p4_a_token_is_sealed_once_and_forgotten_after_the_next(party: Make, post: Post) -> None:
+async def test_p4_a_token_is_encrypted_once_and_forgotten_after_the_next(party: Make, post: Post) -> None:
     _, bot = await two(party)
     first = await bot.say("once", "t1")
     bot.crash()
@@ -231,7 +231,7 @@ async def test_p4_a_token_is_sealed_once_and_forgotten_after_the_next(party: Mak
     assert list(bot.crypto._keystore.entries("sent")) == [f"{ROOM} t2"]
 
 
-async def test_p7_one_time_keys_are_kept_filled_across_a_crash(party: Make, post: Post) -> None:
+async def test_p7_one_time_keys_are_replenished_across_a_crash(party: Make, post: Post) -> None:
     bot = party("@bot", "HOUSE")
     await bot.arrive()
     keys = post.once["@bot", "HOUSE"]
@@ -256,7 +256,7 @@ async def test_p7_one_time_keys_are_kept_filled_across_a_crash(party: Make, post
     assert all(again[name] == key for name, key in taken.items() if name in again), "never another key by that name"
 
 
-async def test_p7_an_old_copy_of_the_keys_is_noticed_and_given_up(party: Make, post: Post) -> None:
+async def test_p7_an_old_copy_of_the_keys_is_detected_and_replaced(party: Make, post: Post) -> None:
     bot = party("@bot", "HOUSE")
     await bot.arrive()
     post.once["@bot", "HOUSE"].clear()
@@ -278,7 +278,7 @@ async def test_p7_an_old_copy_of_the_keys_is_noticed_and_given_up(party: Make, p
     assert bot.crypto.own.is_new and bot.crypto.own.curve25519 != before
 
 
-async def test_what_waits_is_bounded(party: Make, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_pending_events_are_bounded(party: Make, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(key_requests, "_MAX_PENDING", 3)
     bot = party("@bot", "HOUSE")
     await bot.arrive()

@@ -17,7 +17,7 @@ _json = st.recursive(st.none() | st.booleans() | st.integers() | st.text(), lamb
 
 
 @given(st.dictionaries(st.text(), _json, max_size=5))
-def test_a_signature_holds_for_what_was_signed_and_nothing_else(told: dict[str, object]) -> None:
+def test_a_signature_is_valid_only_for_the_signed_document(told: dict[str, object]) -> None:
     identity = CrossSigningIdentity.new()
     public = identity.public("master")
     signed = identity.sign(told, "@bot", "master")
@@ -30,15 +30,15 @@ def test_a_signature_holds_for_what_was_signed_and_nothing_else(told: dict[str, 
 
 
 @pytest.mark.parametrize("told", [None, "x", {}, {"signatures": []}, {"signatures": {"@bot": {"ed25519:K": "?"}}}])
-def test_what_is_malformed_is_not_signed(told: object) -> None:
+def test_a_malformed_document_has_no_signature(told: object) -> None:
     assert not has_signature(told, "@bot", "K", "K")
 
 
-def test_the_same_thing_is_the_same_bytes() -> None:
+def test_canonical_json_is_deterministic() -> None:
     assert canonical_json({"b": [1, "ü"], "a": {"d": 1, "c": None}}) == '{"a":{"c":null,"d":1},"b":[1,"ü"]}'.encode()
 
 
-def test_p7_an_identity_is_kept_for_its_owner_only_and_told_when_it_is_damaged(tmp_path: Path) -> None:
+def test_p7_an_identity_file_is_private_and_damage_is_reported(tmp_path: Path) -> None:
     file, identity = tmp_path / "matrix" / "identity.json", CrossSigningIdentity.new()
     assert CrossSigningIdentity.load(file) is None
     write_private_json(file, identity.seeds)
