@@ -112,7 +112,7 @@ class Crash:
         self._synapse.register(self._name)
         self._folder.mkdir(parents=True)
         app = MatrixApp(self._folder, self._synapse, self._name, self.ana.user, encrypted=True)
-        await app.furnish()
+        await app.create_character()
         await app.connect()
         await app.following.sync_once(0)
         self.encrypted = [await self.ana.room_with(self.bot) for _ in range(ROOMS // 2)]

@@ -12,7 +12,7 @@ from pathlib import Path
 from bench.lib.report import arguments, finish, log, scratch_folder
 from coterie.base.ids import new_id
 from coterie.surfaces.matrix.messages import SURFACE, room_ref
-from tests.real.matrix_app import MatrixApp, house_on
+from tests.real.matrix_app import MatrixApp, app_on
 from tests.real.synapse import Synapse
 
 
@@ -20,7 +20,7 @@ async def create_rooms(app: MatrixApp, account: str, rooms: int) -> None:
     owner = app.people.person("you")
     for number in range(rooms):
         room = await app.bot.rooms.room_for(account, f"Room {number}", "A room.", {"key": f"k{number}"})
-        await app.board.chats.begin_chat(room_ref(room), owner, title=f"Room {number}")
+        await app.router.chats.begin_chat(room_ref(room), owner, title=f"Room {number}")
         await app.bot.update_room(room_ref(room))
 
 
@@ -34,7 +34,7 @@ def counted(synapse: Synapse) -> tuple[int, int, int]:
 
 
 async def measure(synapse: Synapse, folder: Path, rooms: int) -> dict[str, object]:
-    async with house_on(synapse, folder / "data", f"bot-{new_id().lower()}") as (app, ana):
+    async with app_on(synapse, folder / "data", f"bot-{new_id().lower()}") as (app, ana):
         log(f"making {rooms} rooms")
         await create_rooms(app, ana.user, rooms)
         app.matrix = app.matrix.model_copy(update={"owner": ""})
@@ -46,7 +46,7 @@ async def measure(synapse: Synapse, folder: Path, rooms: int) -> dict[str, objec
         log(f"{app.bot.report} in {seconds:.2f} s, {time.process_time() - busy:.2f} s of CPU time here")
         await app.bot.reconciler.write_metadata()
         log(f"metadata written after {time.perf_counter() - started:.2f} s")
-        found = len(app.board.chats.rooms.on_surface(SURFACE))
+        found = len(app.router.chats.rooms.on_surface(SURFACE))
         middle, events = counted(synapse), app.store.reader.last_id()
         await app.restart()
         after = counted(synapse)

@@ -1,6 +1,6 @@
-"""A platform in memory with the habits of real ones: it delivers twice, asks for patience, hangs up, forgets to answer.
+"""An in-memory platform with the faults of real ones: repeated deliveries, rate limits, broken connections.
 
-`Platform` is what the conformance suite works with; adapters of real platforms bring their own, with the same words.
+`Platform` is what the contract suite works with; adapters of real platforms bring their own.
 """
 
 from __future__ import annotations
@@ -32,27 +32,27 @@ class Platform(Protocol):
     surface: Surface
 
     async def say(self, who: str, room: str, text: str, key: str, *, times: int = 1) -> None:
-        """Somebody writes; the platform delivers it so many times."""
+        """A user writes; the platform delivers it this many times."""
         ...
 
     def account(self, who: str) -> str:
-        """What the platform calls somebody."""
+        """The platform's account id of a user."""
         ...
 
     def shown(self, room: str) -> list[str]:
-        """What stands in a room from us, oldest first."""
+        """Our messages in a room, oldest first."""
         ...
 
     def fail_next(self, *faults: Fault) -> None:
-        """The next calls go wrong, in this order."""
+        """The next calls fail, in this order."""
         ...
 
     def most_edits(self) -> int:
         """How often the most edited message was edited."""
         ...
 
-    def reconnect(self, board: MessageRouter) -> None:
-        """The process is new: attach to it."""
+    def reconnect(self, router: MessageRouter) -> None:
+        """Attach to the router of a new process."""
         ...
 
 
@@ -82,7 +82,7 @@ class Loopback:
             can_create_rooms=True,
         )
         self.surface: Surface = self
-        self._board: MessageRouter | None = None
+        self._router: MessageRouter | None = None
         self._made: dict[str, RoomRef] = {}
 
     # --- the adapter -------------------------------------------------------------------------------------------
@@ -126,9 +126,9 @@ class Loopback:
         await self.deliver(incoming, times=times)
 
     async def deliver(self, *incoming: Incoming, times: int = 1) -> None:
-        assert self._board is not None
+        assert self._router is not None
         for _ in range(times):
-            await self._board.inbound.accept(incoming)
+            await self._router.inbound.accept(incoming)
 
     def account(self, who: str) -> str:
         return who
@@ -142,10 +142,10 @@ class Loopback:
     def most_edits(self) -> int:
         return max(message.edits for room in self.shown_in.values() for message in room.values())
 
-    def reconnect(self, board: MessageRouter) -> None:
-        self._board = board
+    def reconnect(self, router: MessageRouter) -> None:
+        self._router = router
         self.faults.clear()
-        board.attach(self)
+        router.attach(self)
 
     def _fault(self) -> Fault | None:
         """What goes wrong with this call, before the platform has taken anything."""

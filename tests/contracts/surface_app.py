@@ -1,4 +1,4 @@
-"""A house for trying surfaces out: real inbox, outbox, people and rooms; its mode only repeats what it hears."""
+"""A test app for surfaces: real inbox, outbox, people and rooms, with a mode that repeats each message."""
 
 from __future__ import annotations
 
@@ -22,23 +22,23 @@ from coterie.messaging.settings import SurfacesSettings
 
 @dataclass
 class Echo:
-    """Answers with what was said and which chat it was said in; the same key gets the same answer."""
+    """Replies with the message and its chat; the same key gets the same reply."""
 
     mode: str = "echo"
     heard: list[tuple[str, str]] = field(default_factory=list)
     """Context and text of every message that was new."""
     answers: dict[str, str] = field(default_factory=dict)
     script: dict[str, str] = field(default_factory=dict)
-    """What to answer to a text, where it is not repeated."""
+    """Other replies, by message text."""
     troubles: dict[str, str] = field(default_factory=dict)
-    """Texts whose answer breaks off, and the sentence that goes with it."""
+    """The error of replies that break off, by message text."""
     breaks: dict[str, BaseException] = field(default_factory=dict)
     files: list[Attachment] = field(default_factory=list)
     let: list[tuple[str, str]] = field(default_factory=list)
-    """Who was let into which context, as often as it was said."""
+    """Contexts and the people added to them, one entry per call."""
     pause_s: float = 0.0
     hold: asyncio.Event | None = None
-    """While it is set to an event, answers wait for it."""
+    """If set, replies wait for this event."""
 
     async def open(self, person: str, character: str, title: str = "", *, at_once: bool = False) -> NewChat:
         return NewChat(f"echo:{new_id()}", ())
@@ -76,7 +76,7 @@ class Echo:
         return ChatStatus(f"about {context}", "Echo", sum(1 for where, _ in self.heard if where == context))
 
     async def rename(self, context: str, title: str) -> None:
-        """It keeps no names."""
+        """Not supported."""
 
 
 def _pieces(text: str) -> list[str]:
@@ -84,7 +84,7 @@ def _pieces(text: str) -> list[str]:
 
 
 class SurfaceApp:
-    """Can be crashed and opened again; what is in the file is all that survives."""
+    """Can crash and be opened again; only what is in the database survives."""
 
     def __init__(self, path: Path, *, settings: SurfacesSettings | None = None, clock: Clock | None = None) -> None:
         self.path = path
@@ -102,30 +102,30 @@ class SurfaceApp:
         self.roster = Characters(self.store)
         self.people = People(self.store, self.clock)
         modes: dict[str, Conversation] = {"echo": self.echo, "other": self.other}
-        self.board = MessageRouter(self.store, self.clock, self.roster, self.people, modes, self.settings)
+        self.router = MessageRouter(self.store, self.clock, self.roster, self.people, modes, self.settings)
 
-    async def furnish(self) -> None:
+    async def create_character(self) -> None:
         await self.roster.save(Identity(name="Echo", persona="Repeats."))
 
     async def crash(self) -> None:
-        """As if the process ended here: whatever is under way is dropped and nothing more is recorded."""
+        """As if the process ended here: running work is dropped and nothing more is recorded."""
 
         async def never(*_: object, **__: object) -> list[object]:
             raise asyncio.CancelledError
 
         self.store.append = never  # type: ignore[assignment,method-assign]
-        await self.board.close()
+        await self.router.close()
         self.store.close()
         self.open()
 
     def attach(self, surface: Surface) -> None:
-        self.board.attach(surface)
+        self.router.attach(surface)
 
     def verify(self) -> None:
         with self.store.reader.connections.snapshot() as rows:
             assert self.store.hashes() == {view.name: replayed_hash(view, rows) for view in self.store.projections}
 
     async def close(self) -> None:
-        await self.board.close()
+        await self.router.close()
         self.verify()
         self.store.close()

@@ -11,15 +11,15 @@ from tests.contracts.surface_contract import SurfaceContract
 
 class TestLoopback(SurfaceContract):
     @pytest.fixture
-    def platform(self, house: SurfaceApp) -> Loopback:
+    def platform(self, app: SurfaceApp) -> Loopback:
         made = Loopback()
-        made.reconnect(house.board)
+        made.reconnect(app.router)
         return made
 
 
 class TestForgetfulLoopback(SurfaceContract):
     @pytest.fixture
-    def platform(self, house: SurfaceApp) -> Loopback:
+    def platform(self, app: SurfaceApp) -> Loopback:
         made = Loopback(dedupes=False)
-        made.reconnect(house.board)
+        made.reconnect(app.router)
         return made

@@ -180,13 +180,15 @@ async def test_s12_tokens_are_published_in_batches_and_none_is_held_back(
     async with stage.store.bus.subscribe("live.>", limit=1_000) as live:
         for word in said:
             hand.words.put_nowait(word)
-        told: list[LiveText] = []
+        published: list[LiveText] = []
         # The model now says nothing for as long as we listen: what it said last is told all the same.
-        while sum(len(one.text) for one in told) < len("".join(said)):
-            told.append((await anext(live)).body)
-    assert "".join(one.text for one in told) == "".join(said)
-    assert [one.offset for one in told] == [len("".join(one.text for one in told[:at])) for at in range(len(told))]
-    assert len(told) < len(said)
+        while sum(len(one.text) for one in published) < len("".join(said)):
+            published.append((await anext(live)).body)
+    assert "".join(one.text for one in published) == "".join(said)
+    assert [one.offset for one in published] == [
+        len("".join(one.text for one in published[:at])) for at in range(len(published))
+    ]
+    assert len(published) < len(said)
     await stage.story.stop(room)
 
 
@@ -315,8 +317,8 @@ async def test_s29_a_key_is_in_no_event_error_or_prompt(stage: StoryHarness, scr
     await stage.regenerate(room, text=f"I mean {key}!")
     assert stage.texts(room)[0] == "I mean [secret]!"
     await stage.story.close_scene(room)
-    told = stage.store.query("SELECT count(*) FROM event WHERE instr(payload, ?)", (key,))
-    assert told == [(0,)]
+    published = stage.store.query("SELECT count(*) FROM event WHERE instr(payload, ?)", (key,))
+    assert published == [(0,)]
     asked = [*script.asked, *script.classified]
     assert not [request for request in asked if key in request.model_dump_json()]
     sent = [event.payload for event in await stage.store.read(room) if isinstance(event.payload, PromptSent)]

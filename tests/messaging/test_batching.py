@@ -18,9 +18,9 @@ SETTINGS = SurfacesSettings(slow_notice_s=0, burst_quiet_s=0.05, burst_most_s=0.
 
 
 @pytest.fixture
-async def house(tmp_path: Path) -> AsyncIterator[SurfaceApp]:
+async def app(tmp_path: Path) -> AsyncIterator[SurfaceApp]:
     made = SurfaceApp(tmp_path / "coterie.db", settings=SETTINGS)
-    await made.furnish()
+    await made.create_character()
     for account in ("ana", "bea"):
         await made.people.link_owner("loopback", account)
     yield made
@@ -28,91 +28,89 @@ async def house(tmp_path: Path) -> AsyncIterator[SurfaceApp]:
 
 
 @pytest.fixture
-def platform(house: SurfaceApp) -> Loopback:
+def platform(app: SurfaceApp) -> Loopback:
     made = Loopback()
-    made.reconnect(house.board)
+    made.reconnect(app.router)
     return made
 
 
-def heard(house: SurfaceApp) -> list[str]:
-    return [text for _, text in house.echo.heard]
+def heard(app: SurfaceApp) -> list[str]:
+    return [text for _, text in app.echo.heard]
 
 
-async def test_d14_a_burst_from_several_people_gets_one_answer(house: SurfaceApp, platform: Loopback) -> None:
+async def test_d14_a_burst_from_several_people_gets_one_answer(app: SurfaceApp, platform: Loopback) -> None:
     await platform.say("ana", "hall", "hello", "0")
-    await house.board.wait_idle()
+    await app.router.wait_idle()
     for n, (who, text) in enumerate([("bea", "who is here?"), ("ana", "me"), ("bea", "and you?")], 1):
         await platform.say(who, "hall", text, str(n))
-    await house.board.wait_idle()
-    assert heard(house) == ["hello", "Bea: who is here?\nAna: me\nBea: and you?"]
+    await app.router.wait_idle()
+    assert heard(app) == ["hello", "Bea: who is here?\nAna: me\nBea: and you?"]
     assert len(platform.shown("hall")) == 2
 
 
-async def test_d14_one_persons_messages_are_answered_one_by_one(house: SurfaceApp, platform: Loopback) -> None:
+async def test_d14_one_persons_messages_are_answered_one_by_one(app: SurfaceApp, platform: Loopback) -> None:
     for n in range(4):
         await platform.say("ana", "hall", f"m{n}", str(n))
-    await house.board.wait_idle()
-    assert heard(house) == ["m0", "m1", "m2", "m3"]
+    await app.router.wait_idle()
+    assert heard(app) == ["m0", "m1", "m2", "m3"]
 
 
-async def test_d14_an_endless_burst_is_answered_after_the_maximum_time(
-    house: SurfaceApp, platform: Loopback
-) -> None:
+async def test_d14_an_endless_burst_is_answered_after_the_maximum_time(app: SurfaceApp, platform: Loopback) -> None:
     for n in range(40):
         await platform.say("ana" if n % 2 else "bea", "hall", f"m{n}", str(n))
         await asyncio.sleep(0.02)
-    await house.board.wait_idle()
+    await app.router.wait_idle()
     assert len(platform.shown("hall")) > 1
-    assert "".join(heard(house)).count("m") == 40
+    assert "".join(heard(app)).count("m") == 40
 
 
-async def test_d14_a_strangers_messages_are_not_batched_with_others(house: SurfaceApp, platform: Loopback) -> None:
+async def test_d14_a_strangers_messages_are_not_batched_with_others(app: SurfaceApp, platform: Loopback) -> None:
     await platform.say("ana", "hall", "one", "0")
     await platform.say("mallory", "hall", "tell me everything", "1")
     await platform.say("bea", "hall", "two", "2")
-    await house.board.wait_idle()
-    assert "tell me everything" not in "\n".join(heard(house))
+    await app.router.wait_idle()
+    assert "tell me everything" not in "\n".join(heard(app))
 
 
-async def test_d14_a_recorded_batch_stays_the_same_after_a_crash(house: SurfaceApp, platform: Loopback) -> None:
-    house.echo.hold = asyncio.Event()
+async def test_d14_a_recorded_batch_stays_the_same_after_a_crash(app: SurfaceApp, platform: Loopback) -> None:
+    app.echo.hold = asyncio.Event()
     await platform.say("ana", "hall", "one", "0")
     async with asyncio.timeout(5):
-        while not house.echo.heard:
+        while not app.echo.heard:
             await asyncio.sleep(0.01)
     await platform.say("bea", "hall", "two", "1")
     await platform.say("ana", "hall", "three", "2")
-    await house.crash()
-    platform.reconnect(house.board)
-    house.echo.hold = None
-    await house.board.wait_idle()
-    assert heard(house) == ["one", "Bea: two\nAna: three"]
+    await app.crash()
+    platform.reconnect(app.router)
+    app.echo.hold = None
+    await app.router.wait_idle()
+    assert heard(app) == ["one", "Bea: two\nAna: three"]
     assert len(platform.shown("hall")) == 2
 
 
-async def test_p4_yesterdays_backlog_gets_one_answer(house: SurfaceApp, platform: Loopback) -> None:
-    yesterday = house.clock.now() - timedelta(days=1)
+async def test_p4_yesterdays_backlog_gets_one_answer(app: SurfaceApp, platform: Loopback) -> None:
+    yesterday = app.clock.now() - timedelta(days=1)
     room, ana = RoomRef(surface="loopback", id="hall"), Account(surface="loopback", id="ana")
     old = [
         IncomingMessage(account=ana, room=room, key=str(n), text=f"m{n}", at=yesterday + timedelta(minutes=n))
         for n in range(110)
     ]
-    new = [IncomingMessage(account=ana, room=room, key="new", text="are you back?", at=house.clock.now())]
+    new = [IncomingMessage(account=ana, room=room, key="new", text="are you back?", at=app.clock.now())]
     await platform.deliver(*old, *new)
-    await house.board.wait_idle()
-    together, fresh = heard(house)
+    await app.router.wait_idle()
+    together, fresh = heard(app)
     assert together.startswith("(70 earlier messages are left out.)\nm70\n") and together.endswith("m109")
     assert fresh == "are you back?"
     assert len(platform.shown("hall")) == 2
 
 
 async def test_a_slow_answer_is_announced_once_and_stop_works_meanwhile(tmp_path: Path) -> None:
-    house = SurfaceApp(tmp_path / "coterie.db", settings=SurfacesSettings(slow_notice_s=0.05))
-    await house.furnish()
-    await house.people.link_owner("loopback", "ana")
+    app = SurfaceApp(tmp_path / "coterie.db", settings=SurfacesSettings(slow_notice_s=0.05))
+    await app.create_character()
+    await app.people.link_owner("loopback", "ana")
     platform = Loopback()
-    platform.reconnect(house.board)
-    house.echo.hold = asyncio.Event()
+    platform.reconnect(app.router)
+    app.echo.hold = asyncio.Event()
     await platform.say("ana", "hall", "hello?", "0")
     async with asyncio.timeout(5):
         while not platform.shown("hall"):
@@ -121,10 +119,10 @@ async def test_a_slow_answer_is_announced_once_and_stop_works_meanwhile(tmp_path
     async with asyncio.timeout(5):
         while len(platform.shown("hall")) < 2:
             await asyncio.sleep(0.01)
-    house.echo.hold.set()
-    await house.board.wait_idle()
+    app.echo.hold.set()
+    await app.router.wait_idle()
     slow, stop, answer = platform.shown("hall")
     assert "longer than usual" in slow and "!stop" in slow
     assert stop == "No reply is running." and answer.startswith("hello?")
     assert platform.typing_in[0] == ("hall", True) and platform.typing_in[-1] == ("hall", False)
-    await house.close()
+    await app.close()

@@ -23,7 +23,7 @@ from coterie.messaging.protocol import (
 from coterie.messaging.routing import HANDLER_FAILED, Handler, MessageDispatcher
 
 
-def told(text: str) -> Handler:
+def handler_for_text(text: str) -> Handler:
     async def handler(incoming: Any) -> AsyncIterator[Outgoing]:
         yield OutgoingNotification(room=incoming.room, text=text)
 
@@ -40,12 +40,12 @@ async def answers(dispatcher: MessageDispatcher, incoming: Incoming) -> list[str
 
 async def test_p1_the_most_specific_handler_is_chosen() -> None:
     dispatcher = MessageDispatcher()
-    dispatcher.on(IncomingCommand)(told("any command"))
-    dispatcher.on(IncomingCommand, "new")(told("new"))
-    dispatcher.on(IncomingCommand, "new", surface="telegram")(told("new on telegram"))
-    dispatcher.on(IncomingCallback, "yes")(told("yes"))
-    dispatcher.on(MemberChange, "left")(told("left"))
-    dispatcher.on(IncomingMessage)(told("talk"))
+    dispatcher.on(IncomingCommand)(handler_for_text("any command"))
+    dispatcher.on(IncomingCommand, "new")(handler_for_text("new"))
+    dispatcher.on(IncomingCommand, "new", surface="telegram")(handler_for_text("new on telegram"))
+    dispatcher.on(IncomingCallback, "yes")(handler_for_text("yes"))
+    dispatcher.on(MemberChange, "left")(handler_for_text("left"))
+    dispatcher.on(IncomingMessage)(handler_for_text("talk"))
     assert await answers(dispatcher, IncomingCommand(**base(), name="new")) == ["new"]
     assert await answers(dispatcher, IncomingCommand(**base("telegram"), name="new")) == ["new on telegram"]
     assert await answers(dispatcher, IncomingCommand(**base("telegram"), name="help")) == ["any command"]

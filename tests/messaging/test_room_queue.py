@@ -1,4 +1,4 @@
-"""A room's work, one thing after the other, and how it ends when the house does."""
+"""The room queue: order within a room, failures, and closing."""
 
 from __future__ import annotations
 

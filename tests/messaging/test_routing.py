@@ -25,7 +25,7 @@ SETTINGS = SurfacesSettings(
 
 
 @pytest.fixture
-async def house(tmp_path: Path) -> AsyncIterator[SurfaceApp]:
+async def app(tmp_path: Path) -> AsyncIterator[SurfaceApp]:
     made = SurfaceApp(tmp_path / "coterie.db", settings=SETTINGS)
     for name in ("Mara", "Io", "Teodor"):
         await made.roster.save(Identity(name=name, persona="Somebody."))
@@ -33,21 +33,21 @@ async def house(tmp_path: Path) -> AsyncIterator[SurfaceApp]:
     await made.close()
 
 
-async def test_d12_the_first_matching_binding_sets_the_character(house: SurfaceApp) -> None:
-    talk, you = house.board.chats, house.people.person("you")
-    bo = await house.people.restore("bo", "Bo", "matrix", "@bo:here")
+async def test_d12_the_first_matching_binding_sets_the_character(app: SurfaceApp) -> None:
+    talk, you = app.router.chats, app.people.person("you")
+    bo = await app.people.restore("bo", "Bo", "matrix", "@bo:here")
     lamp, other = RoomRef(surface="matrix", id="!lamp"), RoomRef(surface="telegram", id="!lamp")
     assert talk.default_character(lamp, you) == "Mara" and talk.default_character(other, you) == "Io"
     assert talk.default_character(lamp, bo) == "Mara" and talk.default_character(other, bo) == "Teodor"
     with pytest.raises(PermissionDenied):
         await talk.begin_chat(other, bo)
-    await house.people.allow("bo", house.roster.find("Teodor").id)
+    await app.people.allow("bo", app.roster.find("Teodor").id)
     bound, _ = await talk.begin_chat(other, bo)
-    assert (bound.person, house.roster.get(bound.character).name, bound.number) == ("bo", "Teodor", 1)
+    assert (bound.person, app.roster.get(bound.character).name, bound.number) == ("bo", "Teodor", 1)
 
 
-async def test_p2_a_chat_begins_once_under_concurrent_calls(house: SurfaceApp) -> None:
-    room, you = RoomRef(surface="matrix", id="!new"), house.people.person("you")
-    begun = await asyncio.gather(*(house.board.chats.begin_chat(room, you) for _ in range(5)))
+async def test_p2_a_chat_begins_once_under_concurrent_calls(app: SurfaceApp) -> None:
+    room, you = RoomRef(surface="matrix", id="!new"), app.people.person("you")
+    begun = await asyncio.gather(*(app.router.chats.begin_chat(room, you) for _ in range(5)))
     assert len({bound.context for bound, _ in begun}) == 1
-    assert house.store.query("SELECT count(*) FROM event WHERE kind = 'room_bound'") == [(1,)]
+    assert app.store.query("SELECT count(*) FROM event WHERE kind = 'room_bound'") == [(1,)]

@@ -1,4 +1,4 @@
-"""People with clients of their own, and our bot beside them, on a real homeserver."""
+"""Users with clients of their own, and our bot, on a real homeserver."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ Anybody = TypeVar("Anybody", bound="MatrixUser")
 
 
 class MatrixUser:
-    """Somebody with a client."""
+    """A user with an unencrypted client."""
 
     def __init__(self, server: Homeserver, user: str) -> None:
         self.server = server
@@ -35,8 +35,8 @@ class MatrixUser:
     async def arrive(cls, synapse: Synapse, name: str) -> Self:
         user = synapse.register(name)
         server = Homeserver(synapse.url)
-        told = await server.login(user, PASSWORD)
-        server.token = told["access_token"]
+        response = await server.login(user, PASSWORD)
+        server.token = response["access_token"]
         human = cls(server, user)
         await human.accept_invites()
         return human
@@ -46,16 +46,16 @@ class MatrixUser:
 
     async def say(self, room: str, text: str, key: str | None = None, more: dict[str, Any] | None = None) -> str:
         self._count += 1
-        told = {"msgtype": "m.text", "body": text, **(more or {})}
-        return await self.server.send(room, "m.room.message", told, key or f"{self.user}.{self._count}")
+        response = {"msgtype": "m.text", "body": text, **(more or {})}
+        return await self.server.send(room, "m.room.message", response, key or f"{self.user}.{self._count}")
 
     async def close(self) -> None:
         await self.server.close()
 
     async def accept_invites(self) -> list[str]:
-        told = await self.server.sync(self._since, 0)
-        self._since = told["next_batch"]
-        invited = list(told.get("rooms", {}).get("invite", {}))
+        response = await self.server.sync(self._since, 0)
+        self._since = response["next_batch"]
+        invited = list(response.get("rooms", {}).get("invite", {}))
         for room in invited:
             await self.server.join(room)
         return invited
@@ -91,7 +91,7 @@ def shown_by(events: list[dict[str, Any]], by: str) -> list[tuple[str, str]]:
 
 
 class MatrixApp(SurfaceApp):
-    """A house whose bot follows the homeserver step by step, or by itself."""
+    """A test app whose bot syncs step by step, or continuously."""
 
     def __init__(
         self, path: Path, synapse: Synapse, name: str, owner: str, *, encrypted: bool = False, **options: Any
@@ -117,7 +117,7 @@ class MatrixApp(SurfaceApp):
 
     async def connect(self) -> None:
         self._bot = MatrixService(
-            self.board,
+            self.router,
             self.store.bus,
             self.matrix,
             self.folder,
@@ -127,10 +127,10 @@ class MatrixApp(SurfaceApp):
         self.following: SyncLoop = await self._stack.enter_async_context(self._bot.connected())
 
     async def settle(self, rounds: int = 3) -> None:
-        """Until nothing new comes and everything is answered."""
+        """Sync until every message is answered."""
         for _ in range(rounds):
             await self.following.sync_once(0)
-            await self.board.wait_idle()
+            await self.router.wait_idle()
 
     async def restart(self) -> None:
         """A crash and a new start."""
@@ -140,41 +140,41 @@ class MatrixApp(SurfaceApp):
         await self.connect()
 
     async def lose_database(self) -> None:
-        await self.board.close()
+        await self.router.close()
         await self._stack.aclose()
         self._stack = AsyncExitStack()
         self.store.close()
         for file in self.path.parent.glob("coterie.db*"):
             file.unlink()
         self.open()
-        await self.furnish()
+        await self.create_character()
 
     async def close(self) -> None:
         await self._stack.aclose()
         await super().close()
 
 
-def house_on(
+def app_on(
     synapse: Synapse, path: Path, name: str, **options: Any
 ) -> AbstractAsyncContextManager[tuple[MatrixApp, MatrixUser]]:
-    """A house with a bot of its own, and its owner, who writes plainly."""
-    return house_with(MatrixUser, synapse, path, name, **options)
+    """An app with a bot of its own, and its owner with an unencrypted client."""
+    return app_with(MatrixUser, synapse, path, name, **options)
 
 
 @asynccontextmanager
-async def house_with(
+async def app_with(
     client: type[Anybody], synapse: Synapse, path: Path, name: str, **options: Any
 ) -> AsyncIterator[tuple[MatrixApp, Anybody]]:
-    """The same with an owner who uses this client. Rooms are sealed where the client can."""
+    """The same with this client for the owner. Rooms are encrypted if the client supports it."""
     path.mkdir(parents=True, exist_ok=True)
     ana = await client.arrive(synapse, f"ana-{name}")
     synapse.register(name)
-    house = MatrixApp(path, synapse, name, ana.user, encrypted=client is not MatrixUser, **options)
-    await house.furnish()
-    await house.connect()
-    await house.following.sync_once(0)
+    app = MatrixApp(path, synapse, name, ana.user, encrypted=client is not MatrixUser, **options)
+    await app.create_character()
+    await app.connect()
+    await app.following.sync_once(0)
     try:
-        yield house, ana
+        yield app, ana
     finally:
-        await house.close()
+        await app.close()
         await ana.close()

@@ -67,9 +67,9 @@ class EncryptedMatrixUser(MatrixUser):
 
     async def say(self, room: str, text: str, key: str | None = None, more: dict[str, Any] | None = None) -> str:
         self._count += 1
-        told = {"msgtype": "m.text", "body": text, **(more or {})}
+        message_content = {"msgtype": "m.text", "body": text, **(more or {})}
         async with self._alone:  # nio syncs, claims and shares keys one at a time, or it loses some
-            return await there(self._send(room, told, key or f"{self.user}.{self._count}"))
+            return await there(self._send(room, message_content, key or f"{self.user}.{self._count}"))
 
     async def sync(self) -> None:
         async with self._alone:
@@ -110,8 +110,8 @@ class EncryptedMatrixUser(MatrixUser):
             yield sealed[:-1] + b"?" if damage else sealed
 
         uri = await self.server.upload(chunks(), len(sealed), "application/octet-stream", "")
-        told = {"msgtype": "m.image", "file": {**keys, "url": uri}, "info": {"mimetype": "image/png"}}
-        await self.say(room, name, more=told)
+        message_content = {"msgtype": "m.image", "file": {**keys, "url": uri}, "info": {"mimetype": "image/png"}}
+        await self.say(room, name, more=message_content)
 
     async def forget_session(self, room: str) -> None:
         """The next thing it says has a new key, given to every device it knows then."""
@@ -122,13 +122,15 @@ class EncryptedMatrixUser(MatrixUser):
         await self.server.close()
         shutil.rmtree(self.client.store_path, ignore_errors=True)
 
-    async def _send(self, room: str, told: dict[str, Any], key: str) -> str:
+    async def _send(self, room: str, message_content: dict[str, Any], key: str) -> str:
         known = self.client.rooms.get(room)
         # A room can be known before its encryption is: what is sent then would be readable.
         if known is None or not known.encrypted or self.client.should_query_keys:
             await _synced(self.client)
         assert self.client.rooms[room].encrypted, "the client has not seen that the room is encrypted"
-        answer = await self.client.room_send(room, "m.room.message", told, key, ignore_unverified_devices=True)
+        answer = await self.client.room_send(
+            room, "m.room.message", message_content, key, ignore_unverified_devices=True
+        )
         assert isinstance(answer, nio.RoomSendResponse), answer
         return str(answer.event_id)
 

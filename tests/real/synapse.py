@@ -82,8 +82,8 @@ class Synapse:
         admin = self.register(f"admin-{os.urandom(4).hex()}", admin=True)
         with httpx.Client(base_url=self.url, trust_env=False, timeout=60) as client:
             identifier = {"type": "m.id.user", "user": admin}
-            told = {"type": "m.login.password", "identifier": identifier, "password": "a password"}
-            token = client.post("/_matrix/client/v3/login", json=told).json()["access_token"]
+            message = {"type": "m.login.password", "identifier": identifier, "password": "a password"}
+            token = client.post("/_matrix/client/v3/login", json=message).json()["access_token"]
             limit = {"messages_per_second": per_second, "burst_count": burst}
             path, headers = f"/_synapse/admin/v1/users/{user}/override_ratelimit", {"Authorization": f"Bearer {token}"}
             client.post(path, json=limit, headers=headers).raise_for_status()
@@ -92,8 +92,8 @@ class Synapse:
         """By the shared-secret admin call; returns the user id."""
         with httpx.Client(base_url=self.url, trust_env=False, timeout=60) as client:
             nonce = client.get("/_synapse/admin/v1/register").json()["nonce"]
-            told = b"\0".join(part.encode() for part in (nonce, user, password, "admin" if admin else "notadmin"))
-            mac = hmac.new(b"registration secret", told, hashlib.sha1).hexdigest()
+            message = b"\0".join(part.encode() for part in (nonce, user, password, "admin" if admin else "notadmin"))
+            mac = hmac.new(b"registration secret", message, hashlib.sha1).hexdigest()
             body = {"nonce": nonce, "username": user, "password": password, "admin": admin, "mac": mac}
             answer = client.post("/_synapse/admin/v1/register", json=body)
             answer.raise_for_status()

@@ -15,7 +15,7 @@ from coterie.messaging.protocol import OutgoingMessage
 from coterie.surfaces.matrix.login import reset
 from coterie.surfaces.matrix.messages import SURFACE, room_ref
 from coterie.surfaces.matrix.rooms import CHAT
-from tests.real.matrix_app import MatrixApp, MatrixUser, house_on, house_with
+from tests.real.matrix_app import MatrixApp, MatrixUser, app_on, app_with
 from tests.real.second_client import EncryptedMatrixUser
 from tests.real.synapse import Synapse
 
@@ -36,50 +36,50 @@ def written(synapse: Synapse, user: str) -> list[tuple[str, str, str]]:
     return synapse.query(f"{found} ORDER BY stream_ordering", user)
 
 
-async def first_room(house: MatrixApp, ana: MatrixUser) -> str:
-    await ana.room_with(house.bot_user)
-    await house.settle()
+async def first_room(app: MatrixApp, ana: MatrixUser) -> str:
+    await ana.room_with(app.bot_user)
+    await app.settle()
     await ana.accept_invites()
-    await house.settle(1)
-    (bound,) = house.board.chats.rooms.on_surface(SURFACE)
+    await app.settle(1)
+    (bound,) = app.router.chats.rooms.on_surface(SURFACE)
     return bound.room.id
 
 
 async def test_p7_an_invitation_creates_a_space_and_a_first_room_once(synapse: Synapse, tmp_path: Path) -> None:
-    async with house_on(synapse, tmp_path, bot_name()) as (house, ana):
-        await asyncio.gather(*(ana.room_with(house.bot_user) for _ in range(3)))
-        await house.settle()
-        await house.restart()
-        await ana.room_with(house.bot_user)
-        await house.settle()
-        assert creations(synapse, house.bot_user) == 2, "a Space and a room, whatever happens"
+    async with app_on(synapse, tmp_path, bot_name()) as (app, ana):
+        await asyncio.gather(*(ana.room_with(app.bot_user) for _ in range(3)))
+        await app.settle()
+        await app.restart()
+        await ana.room_with(app.bot_user)
+        await app.settle()
+        assert creations(synapse, app.bot_user) == 2, "a Space and a room, whatever happens"
         invited = await ana.accept_invites()
         assert len(invited) == 2
-        space = next(one.room for one in house.bot.rooms.rooms.values() if one.is_space)
+        space = next(one.room for one in app.bot.rooms.rooms.values() if one.is_space)
         state = await ana.server.state(space)
         children = [event["state_key"] for event in state if event["type"] == "m.space.child"]
         assert children == [room for room in invited if room != space]
         room_state = {event["type"]: event["content"] for event in await ana.server.state(children[0])}
         assert room_state["m.room.name"] == {"name": "First chat"} and room_state["m.room.topic"]["topic"]
         await ana.say(children[0], "Hello?")
-        await house.settle()
-        assert (await ana.shown(children[0], house.bot_user))[-1].startswith("Hello? [echo:")
+        await app.settle()
+        assert (await ana.shown(children[0], app.bot_user))[-1].startswith("Hello? [echo:")
 
 
 async def test_p8_p9_commands_and_rooms(synapse: Synapse, tmp_path: Path) -> None:
-    async with house_on(synapse, tmp_path, bot_name()) as (house, ana):
-        room = await first_room(house, ana)
+    async with app_on(synapse, tmp_path, bot_name()) as (app, ana):
+        room = await first_room(app, ana)
         for text in ("!start", "!help", "!nonsense", "hello", "!context", "!agent", "!settings", "!save a name"):
             await ana.say(room, text)
         for text in ("!rename Kitchen", "!chats", "!retry", "!stop", "!yes", "!clear"):
             await ana.say(room, text)
-        await house.settle()
-        await house.restart()
+        await app.settle()
+        await app.restart()
         for text in ("!yes", "after", "!load", "1", "back"):
             await ana.say(room, text)
-        await house.settle()
-        told = await ana.shown(room, house.bot_user)
-        joined = "\n".join(told)
+        await app.settle()
+        texts = await ana.shown(room, app.bot_user)
+        joined = "\n".join(texts)
         for expected in (
             *("!archive", "I do not know !nonsense", "Echo (here)", "surfaces.strangers", "Saved as “a name”"),
             *("is called “Kitchen” now", "1. Kitchen, with Echo (here)", "again [", "No reply is running."),
@@ -87,31 +87,31 @@ async def test_p8_p9_commands_and_rooms(synapse: Synapse, tmp_path: Path) -> Non
             "This chat continues here: a name",
         ):
             assert expected in joined, expected
-        spoken = [text.partition("[")[2] for text in told if text.endswith("]") and not text.startswith("again")]
+        spoken = [text.partition("[")[2] for text in texts if text.endswith("]") and not text.startswith("again")]
         assert spoken[0] == spoken[2] != spoken[1], "P9"
         name = {event["type"]: event["content"] for event in await ana.server.state(room)}["m.room.name"]
         assert name == {"name": "Kitchen"}
 
         await ana.say(room, "!new Garden")
-        await house.settle()
+        await app.settle()
         (garden,) = await ana.accept_invites()
         await ana.say(garden, "roses")
-        await house.settle()
-        assert (await ana.shown(garden, house.bot_user))[-1].startswith("roses [")
+        await app.settle()
+        assert (await ana.shown(garden, app.bot_user))[-1].startswith("roses [")
         await ana.say(garden, "!archive")
         await ana.say(garden, "!yes")
-        await house.settle()
-        assert [one.room.id for one in house.board.chats.rooms.of_person("you", SURFACE)] == [room]
+        await app.settle()
+        assert [one.room.id for one in app.router.chats.rooms.of_person("you", SURFACE)] == [room]
 
 
 @pytest.mark.parametrize("client", [MatrixUser, EncryptedMatrixUser], ids=["plain", "sealed"])
 async def test_p7_threads_replies_and_edits_are_kept(
     synapse: Synapse, tmp_path: Path, client: type[MatrixUser]
 ) -> None:
-    async with house_with(client, synapse, tmp_path, bot_name()) as (house, ana):
-        room = await first_room(house, ana)
+    async with app_with(client, synapse, tmp_path, bot_name()) as (app, ana):
+        room = await first_room(app, ana)
         root = await ana.say(room, "a thread begins")
-        await house.settle(1)
+        await app.settle(1)
         thread = {"m.relates_to": {"rel_type": "m.thread", "event_id": root}}
         await ana.say(room, "in it", more=thread)
         quoted = {"m.relates_to": {"m.in_reply_to": {"event_id": root}}}
@@ -119,9 +119,9 @@ async def test_p7_threads_replies_and_edits_are_kept(
         replaced = {"m.relates_to": {"rel_type": "m.replace", "event_id": root}}
         await ana.say(room, "* x", more={"m.new_content": {"body": "x", "msgtype": "m.text"}, **replaced})
         await ana.say(room, "beep", more={"msgtype": "m.notice"})
-        await house.settle()
-        assert [text for _, text in house.echo.heard] == ["a thread begins", "in it", "an answer"]
-        ours = [event for event in await ana.events(room) if event["sender"] == house.bot_user]
+        await app.settle()
+        assert [text for _, text in app.echo.heard] == ["a thread begins", "in it", "an answer"]
+        ours = [event for event in await ana.events(room) if event["sender"] == app.bot_user]
         threaded = [event for event in ours if event["content"].get("m.relates_to", {}).get("rel_type") == "m.thread"]
         assert [event["content"]["m.relates_to"]["event_id"] for event in threaded] == [root]
         assert threaded[0]["content"]["body"].startswith("in it")
@@ -131,40 +131,40 @@ async def test_p7_threads_replies_and_edits_are_kept(
 async def test_p7_messages_from_before_the_invitation_are_not_answered(
     synapse: Synapse, tmp_path: Path, client: type[MatrixUser]
 ) -> None:
-    async with house_with(client, synapse, tmp_path, bot_name()) as (house, ana):
+    async with app_with(client, synapse, tmp_path, bot_name()) as (app, ana):
         room = await ana.room_with(f"@nobody-{new_id().lower()}:localhost")
         await ana.say(room, "said among us")
-        await ana.server.invite(room, house.bot_user)
-        await house.settle()
+        await ana.server.invite(room, app.bot_user)
+        await app.settle()
         await ana.accept_invites()
         if isinstance(ana, EncryptedMatrixUser):
             await ana.sync()
             await ana.forget_session(room)
         await ana.say(room, "said to you")
-        await house.settle()
-        assert [text for _, text in house.echo.heard] == ["said to you"]
-        assert not house.bot.crypto.has_pending
+        await app.settle()
+        assert [text for _, text in app.echo.heard] == ["said to you"]
+        assert not app.bot.crypto.has_pending
 
 
 async def test_p7_a_room_shows_the_characters_portrait(synapse: Synapse, tmp_path: Path) -> None:
-    async with house_on(synapse, tmp_path, bot_name()) as (house, ana):
-        room = await first_room(house, ana)
-        character = house.board.chats.rooms.get(room_ref(room)).character
+    async with app_on(synapse, tmp_path, bot_name()) as (app, ana):
+        room = await first_room(app, ana)
+        character = app.router.chats.rooms.get(room_ref(room)).character
         for picture in (b"\x89PNG\r\n\x1a\none", b"\x89PNG\r\n\x1a\nanother"):
-            house.portraits[character] = Portrait(picture, "image/png", 1)
-            await house.bot.update_room(room_ref(room))
+            app.portraits[character] = Portrait(picture, "image/png", 1)
+            await app.bot.update_room(room_ref(room))
             avatar = (await ana.server.state_event(room, "m.room.avatar"))["url"]
             async with ana.server.download(avatar) as parts:
                 assert b"".join([part async for part in parts]) == picture
-        writes = written(synapse, house.bot_user)
-        await house.restart()
-        await house.bot.update_room(room_ref(room))
-        assert written(synapse, house.bot_user) == writes, "one picture, set once"
+        writes = written(synapse, app.bot_user)
+        await app.restart()
+        await app.bot.update_room(room_ref(room))
+        assert written(synapse, app.bot_user) == writes, "one picture, set once"
 
 
 async def test_p6_files_both_ways(synapse: Synapse, tmp_path: Path) -> None:
-    async with house_on(synapse, tmp_path, bot_name()) as (house, ana):
-        room = await first_room(house, ana)
+    async with app_on(synapse, tmp_path, bot_name()) as (app, ana):
+        room = await first_room(app, ana)
         data = os.urandom(300_000)
 
         async def chunks() -> AsyncIterator[bytes]:
@@ -174,91 +174,89 @@ async def test_p6_files_both_ways(synapse: Synapse, tmp_path: Path) -> None:
         picture = {"msgtype": "m.image", "url": uri, "info": {"mimetype": "image/png"}}
         await ana.say(room, "../../../etc/cron.d/x.png", more=picture)
         await ana.say(room, "gone.txt", more={"msgtype": "m.file", "url": "mxc://localhost/nothing-there"})
-        await house.settle()
-        (kept,) = house.echo.files
-        character = house.board.chats.rooms.get(room_ref(room)).character
-        saved = house.workspaces / character / kept.path
+        await app.settle()
+        (kept,) = app.echo.files
+        character = app.router.chats.rooms.get(room_ref(room)).character
+        saved = app.workspaces / character / kept.path
         assert saved.read_bytes() == data and kept.path.startswith("files/matrix-")
-        assert "could not be saved" in house.echo.heard[-1][1]
-        await house.board.notify(OutgoingMessage(room=room_ref(room), text="Here.", attachments=(kept,)), "file-1")
-        await house.board.wait_idle()
+        assert "could not be saved" in app.echo.heard[-1][1]
+        await app.router.notify(OutgoingMessage(room=room_ref(room), text="Here.", attachments=(kept,)), "file-1")
+        await app.router.wait_idle()
         sent = [e["content"] for e in await ana.events(room) if e["content"].get("msgtype") == "m.image"][-1]
         async with ana.server.download(sent["url"]) as parts:
             assert b"".join([part async for part in parts]) == data
 
 
-async def test_p10_a_lost_database_is_restored_without_creating_or_inviting(
-    synapse: Synapse, tmp_path: Path
-) -> None:
-    async with house_on(synapse, tmp_path, bot_name()) as (house, ana):
-        await house.bot.update_room(room_ref(await first_room(house, ana)))
+async def test_p10_a_lost_database_is_restored_without_creating_or_inviting(synapse: Synapse, tmp_path: Path) -> None:
+    async with app_on(synapse, tmp_path, bot_name()) as (app, ana):
+        await app.bot.update_room(room_ref(await first_room(app, ana)))
         for n in range(5):
-            room = await house.bot.rooms.room_for(ana.user, f"Room {n}", "t", {"key": f"k{n}"})
-            await house.board.chats.begin_chat(room_ref(room), house.people.person("you"), title=f"Room {n}")
-            await house.bot.update_room(room_ref(room))
-        before = {one.room.id: (one.number, one.title) for one in house.board.chats.rooms.on_surface(SURFACE)}
-        made, members = creations(synapse, house.bot_user), synapse.query("SELECT count(*) FROM room_memberships")
+            room = await app.bot.rooms.room_for(ana.user, f"Room {n}", "t", {"key": f"k{n}"})
+            await app.router.chats.begin_chat(room_ref(room), app.people.person("you"), title=f"Room {n}")
+            await app.bot.update_room(room_ref(room))
+        before = {one.room.id: (one.number, one.title) for one in app.router.chats.rooms.on_surface(SURFACE)}
+        made, members = creations(synapse, app.bot_user), synapse.query("SELECT count(*) FROM room_memberships")
         asked = synapse.asked("/createRoom", "/invite")
-        house.matrix = house.matrix.model_copy(update={"owner": ""})
-        await house.lose_database()
-        await house.connect()
-        await house.bot.reconciler.write_metadata()
-        assert len(house.bot.report.restored) == 6 and house.bot.report.conflicts == house.bot.report.skipped == []
-        after = {one.room.id: (one.number, one.title) for one in house.board.chats.rooms.on_surface(SURFACE)}
+        app.matrix = app.matrix.model_copy(update={"owner": ""})
+        await app.lose_database()
+        await app.connect()
+        await app.bot.reconciler.write_metadata()
+        assert len(app.bot.report.restored) == 6 and app.bot.report.conflicts == app.bot.report.skipped == []
+        after = {one.room.id: (one.number, one.title) for one in app.router.chats.rooms.on_surface(SURFACE)}
         assert {room: number for room, (number, _) in after.items()} == {r: number for r, (number, _) in before.items()}
-        assert house.people.by_account(SURFACE, ana.user) == house.people.person("you")
-        assert house.board.chats.rooms.next_number("you", SURFACE) == 7
-        assert creations(synapse, house.bot_user) == made and asked > 0
+        assert app.people.by_account(SURFACE, ana.user) == app.people.person("you")
+        assert app.router.chats.rooms.next_number("you", SURFACE) == 7
+        assert creations(synapse, app.bot_user) == made and asked > 0
         assert synapse.asked("/createRoom", "/invite") == asked, "not even tried"
         assert synapse.query("SELECT count(*) FROM room_memberships") == members
-        events, states = house.store.reader.last_id(), written(synapse, house.bot_user)
+        events, states = app.store.reader.last_id(), written(synapse, app.bot_user)
         assert states
-        await house.restart()
-        assert house.store.reader.last_id() == events, "what is right is left alone"
-        assert written(synapse, house.bot_user) == states
+        await app.restart()
+        assert app.store.reader.last_id() == events, "what is right is left alone"
+        assert written(synapse, app.bot_user) == states
         room = next(iter(after))
-        await house.following.sync_once(0)
+        await app.following.sync_once(0)
         await ana.say(room, "are you there?")
-        await house.settle()
-        assert any(text.startswith("are you there? [") for text in await ana.shown(room, house.bot_user))
+        await app.settle()
+        assert any(text.startswith("are you there? [") for text in await ana.shown(room, app.bot_user))
 
 
 async def test_p3_a_stranger_gets_a_code_and_nothing_else(synapse: Synapse, tmp_path: Path) -> None:
-    async with house_on(synapse, tmp_path, bot_name()) as (house, ana):
-        await first_room(house, ana)
+    async with app_on(synapse, tmp_path, bot_name()) as (app, ana):
+        await first_room(app, ana)
         mallory = await MatrixUser.arrive(synapse, f"mallory-{new_id().lower()}")
-        room = await mallory.room_with(house.bot_user)
-        await house.settle()
+        room = await mallory.room_with(app.bot_user)
+        await app.settle()
         for text in ("Who is there?", "!chats", "!help"):
             await mallory.say(room, text)
-        await house.settle()
-        (told,) = await mallory.shown(room, house.bot_user)
-        assert "I do not know you yet" in told
+        await app.settle()
+        (texts,) = await mallory.shown(room, app.bot_user)
+        assert "I do not know you yet" in texts
         assert await mallory.accept_invites() == []
-        code = told.rpartition(" ")[2]
-        await house.people.approve(code)
+        code = texts.rpartition(" ")[2]
+        await app.people.approve(code)
         await mallory.say(room, "and now?")
-        await house.settle()
-        assert "no character" in (await mallory.shown(room, house.bot_user))[-1].lower(), "let in, and still to nobody"
+        await app.settle()
+        assert "no character" in (await mallory.shown(room, app.bot_user))[-1].lower(), "let in, and still to nobody"
         await mallory.server.close()
 
 
 async def test_p11_reset_reports_its_steps_and_dry_run_changes_nothing(synapse: Synapse, tmp_path: Path) -> None:
-    async with house_on(synapse, tmp_path, bot_name()) as (house, ana):
-        room = await first_room(house, ana)
-        login, said = house.folder / "login.json", list[str]()
-        server = house.bot.rooms.server
-        events, joined = house.store.reader.last_id(), await server.joined_rooms()
+    async with app_on(synapse, tmp_path, bot_name()) as (app, ana):
+        room = await first_room(app, ana)
+        login, said = app.folder / "login.json", list[str]()
+        server = app.bot.rooms.server
+        events, joined = app.store.reader.last_id(), await server.joined_rooms()
         for mode in ("local-only", "server-leave-forget"):
-            await reset(house.store, server, login, mode, dry_run=True, report=said.append)
-        assert house.store.reader.last_id() == events and login.exists()
+            await reset(app.store, server, login, mode, dry_run=True, report=said.append)
+        assert app.store.reader.last_id() == events and login.exists()
         assert await server.joined_rooms() == joined
         assert any("would be left and forgotten" in line for line in said) and "by hand" in said[-1]
-        await reset(house.store, server, login, "local-only", dry_run=False, report=said.append)
-        assert house.board.chats.rooms.on_surface(SURFACE) == [] and await server.joined_rooms() == joined
-        await reset(house.store, server, login, "server-leave-forget", dry_run=False, report=said.append)
+        await reset(app.store, server, login, "local-only", dry_run=False, report=said.append)
+        assert app.router.chats.rooms.on_surface(SURFACE) == [] and await server.joined_rooms() == joined
+        await reset(app.store, server, login, "server-leave-forget", dry_run=False, report=said.append)
         there = "SELECT count(*) FROM local_current_membership WHERE user_id = ? AND membership = 'join'"
-        assert synapse.query(there, house.bot_user) == [(0,)] and not login.exists()
-        keys = await ana.server.query_keys([house.bot_user])
-        assert keys["device_keys"][house.bot_user] == {}, "nobody seals anything for a device that is gone"
+        assert synapse.query(there, app.bot_user) == [(0,)] and not login.exists()
+        keys = await ana.server.query_keys([app.bot_user])
+        assert keys["device_keys"][app.bot_user] == {}, "nobody seals anything for a device that is gone"
         assert CHAT in {event["type"] for event in await ana.server.state(room)}

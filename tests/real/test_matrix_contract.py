@@ -35,10 +35,10 @@ class MatrixPlatform:
     """People and rooms by short names, made when they are first needed; sealed or not, as their client makes them."""
 
     def __init__(
-        self, synapse: Synapse, house: MatrixApp, monkeypatch: pytest.MonkeyPatch, client: type[MatrixUser]
+        self, synapse: Synapse, app: MatrixApp, monkeypatch: pytest.MonkeyPatch, client: type[MatrixUser]
     ) -> None:
         self._synapse = synapse
-        self._house = house
+        self._app = app
         self._client = client
         self._people: dict[str, MatrixUser] = {}
         self._rooms: dict[str, str] = {}
@@ -57,7 +57,7 @@ class MatrixPlatform:
 
     @property
     def surface(self) -> Surface:
-        return self._house.board.surfaces[SURFACE]
+        return self._app.router.surfaces[SURFACE]
 
     async def say(self, who: str, room: str, text: str, key: str, *, times: int = 1) -> None:
         human = await self.human(who)
@@ -65,15 +65,15 @@ class MatrixPlatform:
         event = await human.say(room_id, text, f"{room}.{key}")
         key = f"in:{SURFACE}/{room_id}:{event}"
         async with self._syncing:
-            before = self._house.board.inbound.inbox.cursor(SURFACE)
+            before = self._app.router.inbound.inbox.cursor(SURFACE)
             for wait_s in _UNTIL_HEARD:  # what is sealed is heard when its key has come, which may be a look later
-                if self._house.store.query("SELECT 1 FROM event WHERE key = ?", (key,)):
+                if self._app.store.query("SELECT 1 FROM event WHERE key = ?", (key,)):
                     break
-                await self._house.following.sync_once(wait_s)
+                await self._app.following.sync_once(wait_s)
             for _ in range(times - 1):  # the homeserver tells it again, as after a crash
                 back = SurfaceSynced(surface=SURFACE, cursor=before or "")
-                await self._house.store.append([NewEvent(f"surface:{SURFACE}", back)])
-                await self._house.following.sync_once(0)
+                await self._app.store.append([NewEvent(f"surface:{SURFACE}", back)])
+                await self._app.following.sync_once(0)
 
     def account(self, who: str) -> str:
         return self._people[who].user
@@ -95,8 +95,8 @@ class MatrixPlatform:
         if isinstance(reader, EncryptedMatrixUser):
             said = [event for event in found if "state_key" not in event]
             assert all(event["type"] == "m.room.encrypted" for event in said), "P7: nothing readable in sealed rooms"
-            return [text for _, text in reader.shown_now(found[::-1], room_id, self._house.bot_user)]
-        return [text for _, text in shown_by(found[::-1], self._house.bot_user)]
+            return [text for _, text in reader.shown_now(found[::-1], room_id, self._app.bot_user)]
+        return [text for _, text in shown_by(found[::-1], self._app.bot_user)]
 
     def most_edits(self) -> int:
         counts: dict[str, int] = {}
@@ -108,7 +108,7 @@ class MatrixPlatform:
     def fail_next(self, *faults: Fault) -> None:
         self._faults.extend(faults)
 
-    def reconnect(self, board: MessageRouter) -> None:
+    def reconnect(self, router: MessageRouter) -> None:
         self._faults.clear()
 
     async def human(self, who: str) -> MatrixUser:
@@ -121,8 +121,8 @@ class MatrixPlatform:
         async with self._making:
             if room not in self._rooms:
                 async with self._syncing:  # an invitation that is seen is answered with a Space: here it is none
-                    self._rooms[room] = await human.room_with(self._house.bot_user)
-                    await self._house.bot.rooms.server.join(self._rooms[room])
+                    self._rooms[room] = await human.room_with(self._app.bot_user)
+                    await self._app.bot.rooms.server.join(self._rooms[room])
             elif human.user not in self._members(room):
                 await next(iter(self._people.values())).server.invite(self._rooms[room], human.user)
                 await human.server.join(self._rooms[room])
@@ -137,7 +137,7 @@ class MatrixPlatform:
             await human.close()
 
     async def _send(self, server: Homeserver, room: str, kind: str, content: Json, transaction: str) -> str:
-        ours = server is self._house.bot.rooms.server
+        ours = server is self._app.bot.rooms.server
         fault = self._faults.pop(0) if ours and self._faults else None
         if fault == "patience":
             raise PlatformRateLimited("Too many messages.", 0.01)
@@ -158,11 +158,11 @@ class TestMatrix(SurfaceContract):
     said_in_each = 2  # a homeserver on the same two cores takes its time
 
     @pytest.fixture
-    async def house(self, synapse: Synapse, tmp_path: Path) -> AsyncIterator[MatrixApp]:
+    async def app(self, synapse: Synapse, tmp_path: Path) -> AsyncIterator[MatrixApp]:
         name = f"bot-{new_id().lower()}"
         synapse.register(name)
         made = MatrixApp(tmp_path, synapse, name, "")
-        await made.furnish()
+        await made.create_character()
         await made.connect()
         await made.following.sync_once(0)
         yield made
@@ -170,17 +170,17 @@ class TestMatrix(SurfaceContract):
 
     @pytest.fixture
     async def platform(
-        self, synapse: Synapse, house: MatrixApp, monkeypatch: pytest.MonkeyPatch, client: type[MatrixUser]
+        self, synapse: Synapse, app: MatrixApp, monkeypatch: pytest.MonkeyPatch, client: type[MatrixUser]
     ) -> AsyncIterator[MatrixPlatform]:
-        made = MatrixPlatform(synapse, house, monkeypatch, client)
+        made = MatrixPlatform(synapse, app, monkeypatch, client)
         yield made
         await made.close()
 
     @pytest.fixture(autouse=True)
-    async def ana(self, house: SurfaceApp, platform: MatrixPlatform) -> None:
+    async def ana(self, app: SurfaceApp, platform: MatrixPlatform) -> None:
         ana = await platform.human("ana")
-        await house.people.link_owner(SURFACE, ana.user)
+        await app.people.link_owner(SURFACE, ana.user)
 
-    async def crash(self, house: MatrixApp, platform: MatrixPlatform) -> None:  # type: ignore[override]
-        platform.reconnect(house.board)
-        await house.restart()
+    async def crash(self, app: MatrixApp, platform: MatrixPlatform) -> None:  # type: ignore[override]
+        platform.reconnect(app.router)
+        await app.restart()

@@ -22,7 +22,7 @@ from coterie.surfaces.matrix.crypto.primitives import has_signature
 from coterie.surfaces.matrix.homeserver import Homeserver, Json
 from coterie.surfaces.matrix.messages import SURFACE, room_ref
 from coterie.surfaces.matrix.service import UNREAD
-from tests.real.matrix_app import MatrixApp, MatrixUser, house_with
+from tests.real.matrix_app import MatrixApp, MatrixUser, app_with
 from tests.real.second_client import EncryptedMatrixUser
 from tests.real.synapse import Synapse
 
@@ -32,16 +32,16 @@ pytestmark = pytest.mark.timeout(600)
 _SAID = "SELECT json FROM event_json NATURAL JOIN events WHERE room_id = ? AND state_key IS NULL"
 
 
-def house_on(synapse: Synapse, path: Path) -> AbstractAsyncContextManager[tuple[MatrixApp, EncryptedMatrixUser]]:
-    return house_with(EncryptedMatrixUser, synapse, path, f"bot-{new_id().lower()}")
+def app_on(synapse: Synapse, path: Path) -> AbstractAsyncContextManager[tuple[MatrixApp, EncryptedMatrixUser]]:
+    return app_with(EncryptedMatrixUser, synapse, path, f"bot-{new_id().lower()}")
 
 
-async def first_room(house: MatrixApp, ana: EncryptedMatrixUser) -> str:
-    await ana.room_with(house.bot_user)
-    await house.settle()
+async def first_room(app: MatrixApp, ana: EncryptedMatrixUser) -> str:
+    await ana.room_with(app.bot_user)
+    await app.settle()
     await ana.accept_invites()
-    await house.settle(1)
-    (bound,) = house.board.chats.rooms.on_surface(SURFACE)
+    await app.settle(1)
+    (bound,) = app.router.chats.rooms.on_surface(SURFACE)
     return bound.room.id
 
 
@@ -49,93 +49,93 @@ def readable(synapse: Synapse, *rooms: str) -> list[str]:
     """What in these rooms can be read by whoever runs the homeserver: kinds of events that are no state."""
     found = []
     for room in rooms:
-        for (told,) in synapse.query("SELECT json FROM event_json WHERE room_id = ?", room):
-            event = json.loads(told)
+        for (rows,) in synapse.query("SELECT json FROM event_json WHERE room_id = ?", room):
+            event = json.loads(rows)
             if "state_key" not in event and event["type"] != "m.room.encrypted":
                 found.append(f"{event['type']} {event['content']}")
     return found
 
 
 async def test_p7_created_rooms_are_encrypted_and_both_sides_read_each_other(synapse: Synapse, tmp_path: Path) -> None:
-    async with house_on(synapse, tmp_path) as (house, ana):
-        room = await first_room(house, ana)
+    async with app_on(synapse, tmp_path) as (app, ana):
+        room = await first_room(app, ana)
         state = {event["type"]: event["content"] for event in await ana.server.state(room)}
         assert state["m.room.encryption"]["algorithm"] == "m.megolm.v1.aes-sha2"
         await ana.say(room, "Hello, is this sealed?")
-        await house.settle()
-        assert (await ana.shown(room, house.bot_user))[-1].startswith("Hello, is this sealed? [echo:")
-        await house.restart()
+        await app.settle()
+        assert (await ana.shown(room, app.bot_user))[-1].startswith("Hello, is this sealed? [echo:")
+        await app.restart()
         await ana.say(room, "And after a restart?")
-        await house.settle()
-        assert (await ana.shown(room, house.bot_user))[-1].startswith("And after a restart? [echo:")
+        await app.settle()
+        assert (await ana.shown(room, app.bot_user))[-1].startswith("And after a restart? [echo:")
         assert readable(synapse, room) == []
-        said = [told for (told,) in synapse.query(_SAID, room)]
-        assert said and not any("sealed?" in told or "echo:" in told for told in said)
+        said = [rows for (rows,) in synapse.query(_SAID, room)]
+        assert said and not any("sealed?" in rows or "echo:" in rows for rows in said)
 
 
 async def test_p7_a_later_device_reads_from_then_on(synapse: Synapse, tmp_path: Path) -> None:
-    async with house_on(synapse, tmp_path) as (house, ana):
-        room = await first_room(house, ana)
+    async with app_on(synapse, tmp_path) as (app, ana):
+        room = await first_room(app, ana)
         await ana.say(room, "before")
-        await house.settle()
+        await app.settle()
         phone = await EncryptedMatrixUser.log_in(synapse, ana.user)
-        await house.settle(1)
+        await app.settle(1)
         await phone.say(room, "from my phone")
-        await house.settle()
-        assert (await ana.shown(room, house.bot_user))[-1].startswith("from my phone [")
-        on_phone = await phone.shown(room, house.bot_user)
+        await app.settle()
+        assert (await ana.shown(room, app.bot_user))[-1].startswith("from my phone [")
+        on_phone = await phone.shown(room, app.bot_user)
         assert [text.partition(" [")[0] for text in on_phone] == ["from my phone"], "what was before stays sealed to it"
         await phone.server.call("POST", "/_matrix/client/v3/logout", {})
         await ana.say(room, "the phone is gone")
-        await house.settle()
-        keys = {event["content"]["session_id"] for event in await raw(ana, room) if event["sender"] == house.bot_user}
+        await app.settle()
+        keys = {event["content"]["session_id"] for event in await raw(ana, room) if event["sender"] == app.bot_user}
         assert len(keys) == 2, "a device less is a new key"
         await phone.close()
 
 
 async def test_p7_a_member_who_left_cannot_read_later_messages(synapse: Synapse, tmp_path: Path) -> None:
-    async with house_on(synapse, tmp_path) as (house, ana):
-        room = await first_room(house, ana)
+    async with app_on(synapse, tmp_path) as (app, ana):
+        room = await first_room(app, ana)
         eve = await EncryptedMatrixUser.arrive(synapse, f"eve-{new_id().lower()}")
         await ana.server.call("POST", f"/_matrix/client/v3/rooms/{room}/invite", {"user_id": eve.user})
         await eve.accept_invites()
-        await house.settle(1)
+        await app.settle(1)
         await ana.say(room, "with her")
-        await house.settle()
-        assert (await eve.shown(room, house.bot_user))[-1].startswith("with her [")
+        await app.settle()
+        assert (await eve.shown(room, app.bot_user))[-1].startswith("with her [")
         await eve.server.leave(room)
-        await house.settle(1)
+        await app.settle(1)
         await ana.say(room, "without her")
-        await house.settle()
-        assert (await ana.shown(room, house.bot_user))[-1].startswith("without her [")
-        ours = [event for event in await raw(ana, room) if event["sender"] == house.bot_user]
+        await app.settle()
+        assert (await ana.shown(room, app.bot_user))[-1].startswith("without her [")
+        ours = [event for event in await raw(ana, room) if event["sender"] == app.bot_user]
         assert "ciphertext" in eve.opened(room, ours[-1])["content"], "and her client has no key for it"
         await eve.close()
 
 
 async def test_p7_a_lost_key_store_costs_only_a_device(synapse: Synapse, tmp_path: Path) -> None:
-    async with house_on(synapse, tmp_path) as (house, ana):
-        room = await first_room(house, ana)
+    async with app_on(synapse, tmp_path) as (app, ana):
+        room = await first_room(app, ana)
         await ana.say(room, "one")
-        await house.settle()
-        before = devices(synapse, house.bot_user)
-        identity = (house.folder / "identity.json").read_bytes()
-        for file in house.folder.glob("keys.db*"):
+        await app.settle()
+        before = devices(synapse, app.bot_user)
+        identity = (app.folder / "identity.json").read_bytes()
+        for file in app.folder.glob("keys.db*"):
             file.unlink()
-        await house.restart()
-        after = devices(synapse, house.bot_user)
+        await app.restart()
+        after = devices(synapse, app.bot_user)
         assert len(before) == len(after) and len(before - after) == 1, "the old one is removed"
-        assert (house.folder / "identity.json").read_bytes() == identity
-        told = await ana.server.query_keys([house.bot_user])
-        (device,) = told["device_keys"][house.bot_user].values()
+        assert (app.folder / "identity.json").read_bytes() == identity
+        rows = await ana.server.query_keys([app.bot_user])
+        (device,) = rows["device_keys"][app.bot_user].values()
         assert {device["device_id"]} == after - before
-        (own,) = told["self_signing_keys"][house.bot_user]["keys"].values()
-        assert has_signature(device, house.bot_user, own, own), "and the identity people know vouches for the new one"
+        (own,) = rows["self_signing_keys"][app.bot_user]["keys"].values()
+        assert has_signature(device, app.bot_user, own, own), "and the identity people know vouches for the new one"
         await ana.sync()
         await ana.forget_session(room)
         await ana.say(room, "two")
-        await house.settle()
-        assert [text.partition(" [")[0] for text in await ana.shown(room, house.bot_user)] == ["one", "two"]
+        await app.settle()
+        assert [text.partition(" [")[0] for text in await ana.shown(room, app.bot_user)] == ["one", "two"]
         assert readable(synapse, room) == []
 
 
@@ -143,73 +143,73 @@ async def test_p7_an_undecryptable_event_waits_and_its_key_is_requested(
     synapse: Synapse, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(machine, "REQUEST_AFTER_S", 0.0)
-    async with house_on(synapse, tmp_path) as (house, ana):
-        room = await first_room(house, ana)
+    async with app_on(synapse, tmp_path) as (app, ana):
+        room = await first_room(app, ana)
         await ana.say(room, "heard")
-        await house.settle()
+        await app.settle()
         monkeypatch.setattr(PendingEvents, "for_sessions", lambda *_: [])
-        key = drop_room_keys(house)
+        key = drop_room_keys(app)
         await ana.say(room, "not heard")
-        await house.settle()
-        assert "not heard" not in [text for _, text in house.echo.heard]
+        await app.settle()
+        assert "not heard" not in [text for _, text in app.echo.heard]
         asked = synapse.query("SELECT count(*) FROM device_inbox WHERE message_json LIKE '%m.room_key_request%'")
         assert asked[0][0] >= 1, "its sender's devices are asked"
         monkeypatch.undo()
-        await house.restart()
-        give_back(house, key)
-        await house.restart()
-        await house.settle()
-        assert house.echo.heard[-1][1] == "not heard", "with its key it is heard, also after a restart"
-        drop_room_keys(house)
+        await app.restart()
+        give_back(app, key)
+        await app.restart()
+        await app.settle()
+        assert app.echo.heard[-1][1] == "not heard", "with its key it is heard, also after a restart"
+        drop_room_keys(app)
         monkeypatch.setattr(machine, "REQUEST_AFTER_S", 0.0)
         monkeypatch.setattr(machine, "NOTIFY_AFTER_S", 0.0)
         await ana.say(room, "never heard")
-        await house.settle(4)
-        told = [text for text in await ana.shown(room, house.bot_user) if text == UNREAD]
-        assert told == [UNREAD], "and where no key comes, the person is told, once"
+        await app.settle(4)
+        rows = [text for text in await ana.shown(room, app.bot_user) if text == UNREAD]
+        assert rows == [UNREAD], "and where no key comes, the person is told, once"
 
 
 async def test_p4_later_messages_wait_for_a_late_key(
     synapse: Synapse, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    async with house_on(synapse, tmp_path) as (house, ana):
-        room = await first_room(house, ana)
+    async with app_on(synapse, tmp_path) as (app, ana):
+        room = await first_room(app, ana)
         await ana.say(room, "heard")
-        await house.settle()
-        key = drop_room_keys(house)
+        await app.settle()
+        key = drop_room_keys(app)
         await ana.say(room, "late")
         await ana.forget_session(room)
         await ana.say(room, "later")
-        await house.settle()
-        assert [text for _, text in house.echo.heard] == ["heard"], "its key is here, its turn has not come"
-        await house.restart()
-        give_back(house, key)
+        await app.settle()
+        assert [text for _, text in app.echo.heard] == ["heard"], "its key is here, its turn has not come"
+        await app.restart()
+        give_back(app, key)
         await ana.say(room, "last")
-        await house.settle()
-        assert [text for _, text in house.echo.heard] == ["heard", "late", "later", "last"]
-        drop_room_keys(house)
+        await app.settle()
+        assert [text for _, text in app.echo.heard] == ["heard", "late", "later", "last"]
+        drop_room_keys(app)
         monkeypatch.setattr(machine, "HOLD_BACK_S", 0.0)
         await ana.say(room, "never")
         await ana.forget_session(room)
         await ana.say(room, "not held up for ever")
-        await house.settle()
-        assert house.echo.heard[-1][1] == "not held up for ever"
+        await app.settle()
+        assert app.echo.heard[-1][1] == "not held up for ever"
 
 
 async def test_p6_files_in_encrypted_rooms_are_encrypted_both_ways(synapse: Synapse, tmp_path: Path) -> None:
-    async with house_on(synapse, tmp_path) as (house, ana):
-        room = await first_room(house, ana)
+    async with app_on(synapse, tmp_path) as (app, ana):
+        room = await first_room(app, ana)
         data = os.urandom(300_000)
         await ana.send_file(room, "picture.png", data)
         await ana.send_file(room, "broken.png", data, damage=True)
-        await house.settle()
-        (kept,) = house.echo.files
-        character = house.board.chats.rooms.get(room_ref(room)).character
-        assert (house.workspaces / character / kept.path).read_bytes() == data
-        assert "could not be saved" in house.echo.heard[-1][1] and len(list((house.workspaces).rglob("*.png"))) == 1
-        await house.board.notify(OutgoingMessage(room=room_ref(room), text="Here.", attachments=(kept,)), "file-1")
-        await house.board.notify(OutgoingReaction(room=room_ref(room), to=house.echo.heard[-1][0], emoji="🌊"), "r-1")
-        await house.board.wait_idle()
+        await app.settle()
+        (kept,) = app.echo.files
+        character = app.router.chats.rooms.get(room_ref(room)).character
+        assert (app.workspaces / character / kept.path).read_bytes() == data
+        assert "could not be saved" in app.echo.heard[-1][1] and len(list((app.workspaces).rglob("*.png"))) == 1
+        await app.router.notify(OutgoingMessage(room=room_ref(room), text="Here.", attachments=(kept,)), "file-1")
+        await app.router.notify(OutgoingReaction(room=room_ref(room), to=app.echo.heard[-1][0], emoji="🌊"), "r-1")
+        await app.router.wait_idle()
         sent = [event["content"] for event in await ana.events(room) if "file" in event["content"]][-1]
         assert sent["msgtype"] == "m.image" and await ana.fetch(sent["file"]) == data
         stored = [path.read_bytes() for path in (synapse.folder / "media").rglob("*") if path.is_file()]
@@ -217,10 +217,10 @@ async def test_p6_files_in_encrypted_rooms_are_encrypted_both_ways(synapse: Syna
 
 
 async def test_p4_the_same_token_is_the_same_bytes(synapse: Synapse, tmp_path: Path) -> None:
-    async with house_on(synapse, tmp_path) as (house, ana):
-        room = await first_room(house, ana)
+    async with app_on(synapse, tmp_path) as (app, ana):
+        room = await first_room(app, ana)
         sent: list[Json] = []
-        server, send = house.bot.rooms.server, Homeserver.send
+        server, send = app.bot.rooms.server, Homeserver.send
 
         async def broken(self: Homeserver, room: str, kind: str, content: Json, transaction: str) -> str:
             sent.append(content)
@@ -231,15 +231,15 @@ async def test_p4_the_same_token_is_the_same_bytes(synapse: Synapse, tmp_path: P
             patch.setattr(Homeserver, "send", broken)
             for _ in range(2):
                 with pytest.raises(PlatformUnreachable):
-                    await house.bot.crypto.send(room, "m.room.message", content, "t1")
-        await house.restart()
-        event = await house.bot.crypto.send(room, "m.room.message", content, "t1")
+                    await app.bot.crypto.send(room, "m.room.message", content, "t1")
+        await app.restart()
+        event = await app.bot.crypto.send(room, "m.room.message", content, "t1")
         assert sent[0] == sent[1]
         (raw_event,) = [one for one in await raw(ana, room) if one["event_id"] == event]
         assert raw_event["content"] == sent[0]
-        assert await house.bot.crypto.send(room, "m.room.message", {"body": "other"}, "t1") == event
+        assert await app.bot.crypto.send(room, "m.room.message", {"body": "other"}, "t1") == event
         assert send is Homeserver.send and server is not None
-        assert await ana.shown(room, house.bot_user) == ["once"]
+        assert await ana.shown(room, app.bot_user) == ["once"]
 
 
 async def raw(ana: EncryptedMatrixUser, room: str) -> list[Json]:
@@ -251,12 +251,12 @@ def devices(synapse: Synapse, user: str) -> set[str]:
     return {one for (one,) in synapse.query("SELECT device_id FROM devices WHERE user_id = ? AND NOT hidden", user)}
 
 
-def drop_room_keys(house: MatrixApp) -> dict[KeyPath, str | None]:
-    keystore = house.bot.crypto._keystore
-    kept = {("room keys", name): told for name, told in keystore.entries("room keys").items()}
+def drop_room_keys(app: MatrixApp) -> dict[KeyPath, str | None]:
+    keystore = app.bot.crypto._keystore
+    kept = {("room keys", name): rows for name, rows in keystore.entries("room keys").items()}
     keystore.put(dict.fromkeys(kept))
     return dict(kept)
 
 
-def give_back(house: MatrixApp, keys: dict[KeyPath, str | None]) -> None:
-    house.bot.crypto._keystore.put(keys)
+def give_back(app: MatrixApp, keys: dict[KeyPath, str | None]) -> None:
+    app.bot.crypto._keystore.put(keys)

@@ -15,7 +15,7 @@ from coterie.base.ids import new_id
 from coterie.messaging.protocol import OutgoingMessage
 from coterie.surfaces.matrix.crypto.primitives import EncryptedFile
 from coterie.surfaces.matrix.messages import room_ref
-from tests.real.matrix_app import MatrixApp, MatrixUser, house_with
+from tests.real.matrix_app import MatrixApp, MatrixUser, app_with
 from tests.real.second_client import EncryptedMatrixUser
 from tests.real.synapse import Synapse
 
@@ -31,77 +31,76 @@ async def test_p4_five_hundred_missed_messages_are_answered_once_in_order(synaps
     """Two rooms have more than one sync brings: what it leaves out is read page by page. Every other room is sealed."""
     counts = [130, 120, *[14] * 16, *[13] * 2]
     assert (sum(counts), len(counts)) == (500, 20)
-    async with house_with(EncryptedMatrixUser, synapse, tmp_path, bot_name()) as (house, ana):
+    async with app_with(EncryptedMatrixUser, synapse, tmp_path, bot_name()) as (app, ana):
         rooms = [
-            await (MatrixUser.room_with(ana, house.bot_user) if n % 2 else ana.room_with(house.bot_user))
-            for n in range(20)
+            await (MatrixUser.room_with(ana, app.bot_user) if n % 2 else ana.room_with(app.bot_user)) for n in range(20)
         ]
-        await house.settle()
+        await app.settle()
 
         async def write(room: str, count: int) -> None:
             for n in range(count):
                 await ana.say(room, f"m{n}")
 
         await asyncio.gather(*(write(room, count) for room, count in zip(rooms, counts, strict=True)))
-        await house.restart()
-        await house.settle()
+        await app.restart()
+        await app.settle()
         for room, count in zip(rooms, counts, strict=True):
-            told = [text.partition(" [")[0] for text in await answers_in(ana, room, house)]
-            assert told == [f"m{n}" for n in range(count)]
+            texts = [text.partition(" [")[0] for text in await answers_in(ana, room, app)]
+            assert texts == [f"m{n}" for n in range(count)]
 
 
 async def test_p4_a_homeserver_restart_is_waited_for(synapse: Synapse, tmp_path: Path) -> None:
-    async with house_with(EncryptedMatrixUser, synapse, tmp_path, bot_name()) as (house, ana):
-        room = await ana.room_with(house.bot_user)
-        await house.settle()
+    async with app_with(EncryptedMatrixUser, synapse, tmp_path, bot_name()) as (app, ana):
+        room = await ana.room_with(app.bot_user)
+        await app.settle()
         await ana.say(room, "before")
         stop = asyncio.Event()
         await asyncio.to_thread(synapse.stop)
-        following = asyncio.create_task(house.following.run(stop))
-        await house.board.notify(OutgoingMessage(room=room_ref(room), text="said while it was away"), "away-1")
+        following = asyncio.create_task(app.following.run(stop))
+        await app.router.notify(OutgoingMessage(room=room_ref(room), text="said while it was away"), "away-1")
         await asyncio.sleep(0.5)
         await asyncio.to_thread(synapse.start)
         await ana.say(room, "after")
-        await heard(house, 2)
+        await heard(app, 2)
         stop.set()
         await following
-        await house.board.wait_idle()
-        told = [text.partition(" [")[0] for text in await answers_in(ana, room, house)]
-        assert sorted(told) == ["after", "before", "said while it was away"], "once each, and no word about it"
-        assert told.index("before") < told.index("after")
+        await app.router.wait_idle()
+        texts = [text.partition(" [")[0] for text in await answers_in(ana, room, app)]
+        assert sorted(texts) == ["after", "before", "said while it was away"], "once each, and no word about it"
+        assert texts.index("before") < texts.index("after")
 
 
 async def test_p5_the_homeservers_rate_limit_is_respected(synapse: Synapse, tmp_path: Path) -> None:
-    async with house_with(EncryptedMatrixUser, synapse, tmp_path, bot_name()) as (house, ana):
-        rooms = [await ana.room_with(house.bot_user) for _ in range(3)]
-        await house.settle()
-        synapse.slow_down(house.bot_user, 2, 2)
+    async with app_with(EncryptedMatrixUser, synapse, tmp_path, bot_name()) as (app, ana):
+        rooms = [await ana.room_with(app.bot_user) for _ in range(3)]
+        await app.settle()
+        synapse.slow_down(app.bot_user, 2, 2)
         text = " ".join(f"word{n}" for n in range(2_500))
-        house.echo.script["tell me all"] = text
-        house.echo.pause_s = 0.002
+        app.echo.script["tell me all"] = text
+        app.echo.pause_s = 0.002
         before = refusals(synapse)
         await ana.say(rooms[0], "tell me all")
         for n in range(3):
             await ana.say(rooms[1], f"m{n}")
             await ana.say(rooms[2], f"m{n}")
-        await house.settle()
-        assert "".join(await answers_in(ana, rooms[0], house)) == text
+        await app.settle()
+        assert "".join(await answers_in(ana, rooms[0], app)) == text
         for room in rooms[1:]:
-            told = [one.partition(" [")[0] for one in await answers_in(ana, room, house)]
-            assert told == ["m0", "m1", "m2"]
+            texts = [one.partition(" [")[0] for one in await answers_in(ana, room, app)]
+            assert texts == ["m0", "m1", "m2"]
         assert refusals(synapse) > before, "it did ask"
-        assert house.board.delivery.outbox.uncertain() == []
+        assert app.router.delivery.outbox.uncertain() == []
 
 
 @pytest.mark.parametrize("client", [MatrixUser, EncryptedMatrixUser], ids=["plain", "sealed"])
 async def test_p6_fifty_megabytes_both_ways_in_little_memory(
     synapse: Synapse, tmp_path: Path, client: type[MatrixUser]
 ) -> None:
-    async with house_with(client, synapse, tmp_path, bot_name()) as (house, ana):
-        room = await ana.room_with(house.bot_user)
-        await house.settle()
+    async with app_with(client, synapse, tmp_path, bot_name()) as (app, ana):
+        room = await ana.room_with(app.bot_user)
+        await app.settle()
         await ana.say(room, "hello")
-        await house.settle()
+        await app.settle()
         size, mark = 50 * MB, hashlib.sha256()
 
         async def chunks() -> AsyncIterator[bytes]:
@@ -115,20 +114,24 @@ async def test_p6_fifty_megabytes_both_ways_in_little_memory(
         if client is EncryptedMatrixUser:
             sealed = EncryptedFile(chunks())
             uri = await ana.server.upload(sealed.chunks(), size, "application/octet-stream", "")
-            told = {"msgtype": "m.video", "file": sealed.metadata(uri), "info": info}
+            content = {"msgtype": "m.video", "file": sealed.metadata(uri), "info": info}
         else:
-            told = {"msgtype": "m.video", "url": await ana.server.upload(chunks(), size, "video/mp4", ""), "info": info}
+            content = {
+                "msgtype": "m.video",
+                "url": await ana.server.upload(chunks(), size, "video/mp4", ""),
+                "info": info,
+            }
         async with Memory() as memory:
-            await ana.say(room, "film.mp4", more=told)
-            await house.settle()
-            (kept,) = house.echo.files
+            await ana.say(room, "film.mp4", more=content)
+            await app.settle()
+            (kept,) = app.echo.files
             film = OutgoingMessage(room=room_ref(room), text="", attachments=(kept,))
-            await house.board.notify(film, "film-1")
-            await house.board.wait_idle()
-        character = house.board.chats.rooms.get(room_ref(room)).character
-        saved = house.workspaces / character / kept.path
+            await app.router.notify(film, "film-1")
+            await app.router.wait_idle()
+        character = app.router.chats.rooms.get(room_ref(room)).character
+        saved = app.workspaces / character / kept.path
         assert hashlib.sha256(saved.read_bytes()).digest() == mark.digest() and kept.size == size
-        ours = [one["content"] for one in await ana.events(room) if one["sender"] == house.bot_user]
+        ours = [one["content"] for one in await ana.events(room) if one["sender"] == app.bot_user]
         sent = next(one for one in ours if one.get("msgtype") == "m.video")
         if isinstance(ana, EncryptedMatrixUser):
             assert hashlib.sha256(await ana.fetch(sent["file"])).digest() == mark.digest()
@@ -161,14 +164,14 @@ class Memory:
         return self._most - self._before
 
 
-async def answers_in(ana: MatrixUser, room: str, house: MatrixApp) -> list[str]:
+async def answers_in(ana: MatrixUser, room: str, app: MatrixApp) -> list[str]:
     """What the bot said there, after its word of welcome."""
-    return [text for text in await ana.shown(room, house.bot_user) if not text.startswith("Your chats are")]
+    return [text for text in await ana.shown(room, app.bot_user) if not text.startswith("Your chats are")]
 
 
-async def heard(house: MatrixApp, count: int) -> None:
+async def heard(app: MatrixApp, count: int) -> None:
     async with asyncio.timeout(300):
-        while len(house.echo.heard) < count:
+        while len(app.echo.heard) < count:
             await asyncio.sleep(0.1)
 
 

@@ -39,19 +39,19 @@ async def ana(synapse: Synapse) -> AsyncIterator[EncryptedMatrixUser]:
 
 @pytest.fixture
 def served(synapse: Synapse, bot: str, ana: EncryptedMatrixUser, tmp_path: Path) -> Iterator[Server]:
-    told = re.findall(r"```toml\n(.*?)```", RECIPE.read_text(), re.DOTALL)[0]
+    config = re.findall(r"```toml\n(.*?)```", RECIPE.read_text(), re.DOTALL)[0]
     for theirs, ours in {
         "https://matrix.example.org": synapse.url,
         "@coterie:example.org": bot,
         "env:MATRIX_PASSWORD": PASSWORD,
         "@you:example.org": ana.user,
     }.items():
-        assert theirs in told
-        told = told.replace(theirs, ours)
-    house = tmp_path / "house"
-    house.mkdir()
-    (house / "config.toml").write_text(told + SHORT)
-    server = Server(house, "coterie")
+        assert theirs in config
+        config = config.replace(theirs, ours)
+    app = tmp_path / "house"
+    app.mkdir()
+    (app / "config.toml").write_text(config + SHORT)
+    server = Server(app, "coterie")
     yield server
     server.close()
 

@@ -49,18 +49,18 @@ def test_s9_an_invalid_card_is_refused_with_the_reason(
 
 
 @pytest.mark.parametrize(
-    ("told", "number", "newer"),
+    ("version", "number", "newer"),
     [("3.0", 3.0, False), ("3.1", 3.1, True), (3.5, 3.5, True), ("99", 99.0, True), ("2.0", 2.0, False)],
 )
-def test_s9_spec_version_is_a_float_and_newer_is_never_rejected(told: object, number: float, newer: bool) -> None:
-    card = Card.read({**V3, "spec_version": told})
+def test_s9_spec_version_is_a_float_and_newer_is_never_rejected(version: object, number: float, newer: bool) -> None:
+    card = Card.read({**V3, "spec_version": version})
     assert card.spec_version == number
     assert card.is_newer is newer
 
 
-@pytest.mark.parametrize("told", [None, "", "three", [], {}, 10**400])
-def test_s9_an_unreadable_version_is_that_of_the_spec(told: object) -> None:
-    assert Card.read({**V3, "spec_version": told}).spec_version == 3.0
+@pytest.mark.parametrize("version", [None, "", "three", [], {}, 10**400])
+def test_s9_an_unreadable_version_is_that_of_the_spec(version: object) -> None:
+    assert Card.read({**V3, "spec_version": version}).spec_version == 3.0
 
 
 def test_s9_a_newer_spec_is_read_as_far_as_known() -> None:

@@ -25,28 +25,28 @@ def look(entries: list[Document], *messages: str, book: Document | None = None, 
     return find_lore(lorebook, LoreContext(messages, **moment), count_tokens=lambda text: len(text.split()))
 
 
-def told(entries: list[Document], *messages: str, **more: Any) -> list[str]:
+def matched(entries: list[Document], *messages: str, **more: Any) -> list[str]:
     return [lore.text for lore in look(entries, *messages, **more).included]
 
 
 def test_s9_keys_match_in_any_case() -> None:
     lamp = entry("Oil.", "Lamp", "lantern")
-    assert told([lamp], "She lights the LAMP.") == ["Oil."]
-    assert told([lamp], "Two lanterns.") == ["Oil."]
-    assert told([lamp], "It is dark.") == []
+    assert matched([lamp], "She lights the LAMP.") == ["Oil."]
+    assert matched([lamp], "Two lanterns.") == ["Oil."]
+    assert matched([lamp], "It is dark.") == []
 
 
 def test_s9_case_sensitive() -> None:
-    assert told([entry("x", "Hope", case_sensitive=True)], "I hope so.") == []
-    assert told([entry("x", "Hope", case_sensitive=True)], "This is Hope.") == ["x"]
+    assert matched([entry("x", "Hope", case_sensitive=True)], "I hope so.") == []
+    assert matched([entry("x", "Hope", case_sensitive=True)], "This is Hope.") == ["x"]
 
 
 @pytest.mark.parametrize("secondary", [["sea", "coast"], "sea, coast"])
 def test_s9_secondary_keys_as_array_or_comma_list_with_selective(secondary: object) -> None:
     both = entry("x", "lamp", selective=True, secondary_keys=secondary)
-    assert told([both], "a lamp") == []
-    assert told([both], "a lamp on the coast") == ["x"]
-    assert told([entry("x", "lamp", selective=False, secondary_keys=secondary)], "a lamp") == ["x"]
+    assert matched([both], "a lamp") == []
+    assert matched([both], "a lamp on the coast") == ["x"]
+    assert matched([entry("x", "lamp", selective=False, secondary_keys=secondary)], "a lamp") == ["x"]
 
 
 @pytest.mark.parametrize(
@@ -63,14 +63,14 @@ def test_s9_secondary_keys_as_array_or_comma_list_with_selective(secondary: obje
 )
 def test_s9_secondary_keys_follow_the_logic_of_sillytavern(logic: int, message: str, expected: bool) -> None:
     one = entry("x", "k", selective=True, secondary_keys=["a", "b"], extensions={"selectiveLogic": logic})
-    assert bool(told([one], message)) is expected
+    assert bool(matched([one], message)) is expected
 
 
 def test_s9_constant_needs_no_key_and_disabled_never_matches() -> None:
-    assert told([entry("x", constant=True)], "anything") == ["x"]
-    assert told([entry("x", constant=True)]) == ["x"]
-    assert told([entry("x", "k", constant=True, enabled=False)], "k") == []
-    assert told([entry("  ", constant=True)], "k") == []
+    assert matched([entry("x", constant=True)], "anything") == ["x"]
+    assert matched([entry("x", constant=True)]) == ["x"]
+    assert matched([entry("x", "k", constant=True, enabled=False)], "k") == []
+    assert matched([entry("  ", constant=True)], "k") == []
 
 
 def test_s9_insertion_order_low_is_earlier() -> None:
@@ -79,7 +79,7 @@ def test_s9_insertion_order_low_is_earlier() -> None:
         entry("a", "k", insertion_order=-1),
         entry("b", "k", insertion_order=2),
     ]
-    assert told(entries, "k") == ["a", "b", "c"]
+    assert matched(entries, "k") == ["a", "b", "c"]
 
 
 def test_s9_position_before_or_after_the_character() -> None:
@@ -90,10 +90,10 @@ def test_s9_position_before_or_after_the_character() -> None:
 def test_s9_scan_depth_counts_from_the_newest() -> None:
     lamp = entry("x", "lamp")
     messages = ["lamp", "one", "two"]
-    assert told([lamp], *messages, book={"scan_depth": 2}) == []
-    assert told([lamp], *messages, book={"scan_depth": 3}) == ["x"]
-    assert told([lamp], "lamp", book={"scan_depth": 0}) == []
-    assert told([entry("@@scan_depth 3\nx", "lamp")], *messages, book={"scan_depth": 1}) == ["x"]
+    assert matched([lamp], *messages, book={"scan_depth": 2}) == []
+    assert matched([lamp], *messages, book={"scan_depth": 3}) == ["x"]
+    assert matched([lamp], "lamp", book={"scan_depth": 0}) == []
+    assert matched([entry("@@scan_depth 3\nx", "lamp")], *messages, book={"scan_depth": 1}) == ["x"]
 
 
 def test_s9_recursive_scanning() -> None:
@@ -102,16 +102,16 @@ def test_s9_recursive_scanning() -> None:
         entry("Oil comes from whales.", "oil"),
         entry("Whales sing.", "whales"),
     ]
-    assert told(chain, "lamp", book={"recursive_scanning": True}) == [one["content"] for one in chain]
-    assert told(chain, "lamp", book={"recursive_scanning": False}) == ["The lamp burns oil."]
+    assert matched(chain, "lamp", book={"recursive_scanning": True}) == [one["content"] for one in chain]
+    assert matched(chain, "lamp", book={"recursive_scanning": False}) == ["The lamp burns oil."]
     circle = [entry("b", "a"), entry("a", "b")]
-    assert told(circle, "a", book={"recursive_scanning": True}) == ["b", "a"]
+    assert matched(circle, "a", book={"recursive_scanning": True}) == ["b", "a"]
 
 
 def test_s9_hidden_keys_match_only_from_lore_and_comments_never() -> None:
     macros = Macros(char="Ada", user="Kim", rng=random.Random(1))
     entries = [entry("Oil{{hidden_key:whale}}{{// shark}}", "lamp"), entry("Sing", "whale"), entry("Bite", "shark")]
-    assert told(entries, "lamp", book={"recursive_scanning": True}, macros=macros) == ["Oil", "Sing"]
+    assert matched(entries, "lamp", book={"recursive_scanning": True}, macros=macros) == ["Oil", "Sing"]
 
 
 def test_s9_token_budget_drops_low_priority_first() -> None:
@@ -123,18 +123,18 @@ def test_s9_token_budget_drops_low_priority_first() -> None:
     found = look(entries, "k", book={"token_budget": 4})
     assert [lore.text for lore in found.included] == ["one one", "three three"]
     assert [(lore.text, lore.tokens) for lore in found.left_out] == [("two two", 2)]
-    assert told(entries, "k", book={"token_budget": 0}) == []
-    assert len(told(entries, "k")) == 3
+    assert matched(entries, "k", book={"token_budget": 0}) == []
+    assert len(matched(entries, "k")) == 3
 
 
 def test_s9_without_priority_low_insertion_order_is_dropped_first() -> None:
     entries = [entry("first", "k", insertion_order=1), entry("last", "k", insertion_order=9)]
-    assert told(entries, "k", book={"token_budget": 1}) == ["last"]
+    assert matched(entries, "k", book={"token_budget": 1}) == ["last"]
 
 
 def test_s9_an_entry_over_the_budget_displaces_no_other() -> None:
     entries = [entry("far too long for it", "k", priority=9), entry("short", "k", priority=1)]
-    assert told(entries, "k", book={"token_budget": 2}) == ["short"]
+    assert matched(entries, "k", book={"token_budget": 2}) == ["short"]
 
 
 @given(
@@ -155,10 +155,10 @@ def test_s9_the_budget_holds_and_importance_decides(sizes: list[tuple[int, int, 
 
 
 def test_s9_use_regex() -> None:
-    assert told([entry("x", r"l[ae]mps?\b", use_regex=True)], "the LEMP") == ["x"]
-    assert told([entry("x", r"/l.mp/s", use_regex=True)], "the L\nMP") == []
-    assert told([entry("x", r"/l.mp/is", use_regex=True)], "the L\nMP") == ["x"]
-    assert told([entry("x", "c.t")], "cat") == []
+    assert matched([entry("x", r"l[ae]mps?\b", use_regex=True)], "the LEMP") == ["x"]
+    assert matched([entry("x", r"/l.mp/s", use_regex=True)], "the L\nMP") == []
+    assert matched([entry("x", r"/l.mp/is", use_regex=True)], "the L\nMP") == ["x"]
+    assert matched([entry("x", "c.t")], "cat") == []
 
 
 def test_s9_an_invalid_pattern_does_not_match_and_is_reported() -> None:
@@ -189,27 +189,27 @@ def test_s9_a_catastrophic_pattern_does_not_hang(pattern: str) -> None:
 
 
 def test_s9_with_patterns_secondary_keys_and_constant_are_ignored_as_v3_says() -> None:
-    assert told([entry("x", "k", use_regex=True, selective=True, secondary_keys=["z"])], "k") == ["x"]
-    assert told([entry("x", "k", use_regex=True, constant=True)], "z") == []
+    assert matched([entry("x", "k", use_regex=True, selective=True, secondary_keys=["z"])], "k") == ["x"]
+    assert matched([entry("x", "k", use_regex=True, constant=True)], "z") == []
 
 
 def test_s9_entries_that_sillytavern_marked_as_patterns_keep_their_meaning() -> None:
     """It sets `use_regex` on everything it exports."""
     tavern = {"use_regex": True, "extensions": {"selectiveLogic": 0, "display_index": 1}}
-    assert told([entry("x", "Mr. X (old)", **tavern)], "mr. x (old) came") == ["x"]
-    assert told([entry("x", **tavern, constant=True)], "nothing") == ["x"]
-    assert told([entry("x", "/mr.x/i", **tavern)], "MR X") == ["x"]
+    assert matched([entry("x", "Mr. X (old)", **tavern)], "mr. x (old) came") == ["x"]
+    assert matched([entry("x", **tavern, constant=True)], "nothing") == ["x"]
+    assert matched([entry("x", "/mr.x/i", **tavern)], "MR X") == ["x"]
 
 
 def test_s9_whole_words_when_an_entry_asks_for_them() -> None:
     elf = entry("x", "elf", extensions={"match_whole_words": True})
-    assert told([elf], "herself") == []
-    assert told([elf], "an Elf!") == ["x"]
+    assert matched([elf], "herself") == []
+    assert matched([elf], "an Elf!") == ["x"]
 
 
 def test_macros_in_keys_are_expanded() -> None:
     macros = Macros(char="Ada", user="Kim", rng=random.Random(1))
-    assert told([entry("{{char}} knows {{user}}", "{{user}}")], "I am Kim", macros=macros) == ["Ada knows Kim"]
+    assert matched([entry("{{char}} knows {{user}}", "{{user}}")], "I am Kim", macros=macros) == ["Ada knows Kim"]
 
 
 @pytest.mark.parametrize(
@@ -235,7 +235,7 @@ def test_macros_in_keys_are_expanded() -> None:
     ],
 )
 def test_s9_decorators_for_conditions(decorator: str, moment: dict[str, Any], expected: bool) -> None:
-    assert told([entry(f"{decorator}\n\nx", "key")], "key word", **moment) == (["x"] if expected else [])
+    assert matched([entry(f"{decorator}\n\nx", "key")], "key word", **moment) == (["x"] if expected else [])
 
 
 @pytest.mark.parametrize(
@@ -243,7 +243,7 @@ def test_s9_decorators_for_conditions(decorator: str, moment: dict[str, Any], ex
     [("@@activate", {}), ("@@dont_activate\n@@activate", {}), ("@@keep_activate_after_match", {"matched_before": {0}})],
 )
 def test_s9_decorators_that_need_no_key(decorator: str, moment: dict[str, Any]) -> None:
-    assert told([entry(f"{decorator}\nx", "key")], "nothing", **moment) == ["x"]
+    assert matched([entry(f"{decorator}\nx", "key")], "nothing", **moment) == ["x"]
 
 
 @pytest.mark.parametrize(

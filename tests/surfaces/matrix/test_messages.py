@@ -26,8 +26,8 @@ def test_p1_only_messages_to_us_are_read() -> None:
 
 
 def test_p8_a_command_begins_with_the_prefix_and_a_letter() -> None:
-    told = read({"msgtype": "m.text", "body": "!Rename  The kitchen"})
-    assert isinstance(told, IncomingCommand) and (told.name, told.arguments) == ("rename", " The kitchen")
+    command = read({"msgtype": "m.text", "body": "!Rename  The kitchen"})
+    assert isinstance(command, IncomingCommand) and (command.name, command.arguments) == ("rename", " The kitchen")
     for body in ("!", "!!", "! new", "!?", "not !new"):
         assert isinstance(read({"msgtype": "m.text", "body": body}), IncomingMessage)
 

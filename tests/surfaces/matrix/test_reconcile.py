@@ -28,9 +28,9 @@ class Quiet(Homeserver):
 
 
 @pytest.fixture
-async def house(tmp_path: Path) -> AsyncIterator[SurfaceApp]:
+async def app(tmp_path: Path) -> AsyncIterator[SurfaceApp]:
     made = SurfaceApp(tmp_path / "coterie.db")
-    await made.furnish()
+    await made.create_character()
     yield made
     await made.close()
 
@@ -43,38 +43,38 @@ async def topology() -> AsyncIterator[MatrixRooms]:
 
 
 def room(name: str, **about: Any) -> CreatedRoom:
-    told = {"account": ANA, "key": name, "person": "you", "mode": "echo", "context": f"echo:{name}", **about}
-    return CreatedRoom(name, told["account"], told, title=name.title())
+    metadata = {"account": ANA, "key": name, "person": "you", "mode": "echo", "context": f"echo:{name}", **about}
+    return CreatedRoom(name, metadata["account"], metadata, title=name.title())
 
 
 def put(topology: MatrixRooms, *rooms: CreatedRoom) -> None:
     topology.rooms |= {one.room: one for one in rooms}
 
 
-async def test_p10_rooms_people_and_numbers_are_restored(house: SurfaceApp, topology: MatrixRooms) -> None:
+async def test_p10_rooms_people_and_numbers_are_restored(app: SurfaceApp, topology: MatrixRooms) -> None:
     put(topology, room("kitchen", number=1), room("hall", number=7, character_name="Echo"), room("attic"))
     put(topology, CreatedRoom("space", ANA, {"account": ANA}, is_space=True))
-    reconciler = Reconciler(house.board, topology)
+    reconciler = Reconciler(app.router, topology)
     report = await reconciler.run()
     await reconciler.write_metadata()
     assert report.restored == ["attic", "hall", "kitchen"] and not report.skipped and not report.conflicts
-    found = {one.room.id: (one.number, one.context, one.person) for one in house.board.chats.rooms.on_surface(SURFACE)}
+    found = {one.room.id: (one.number, one.context, one.person) for one in app.router.chats.rooms.on_surface(SURFACE)}
     assert found["hall"] == (7, "echo:hall", "you") and found["attic"][0] == 8
-    assert house.people.by_account(SURFACE, ANA) == house.people.person("you")
-    events = house.store.reader.last_id()
-    again = await Reconciler(house.board, topology).run()
+    assert app.people.by_account(SURFACE, ANA) == app.people.person("you")
+    events = app.store.reader.last_id()
+    again = await Reconciler(app.router, topology).run()
     assert str(again) == "0 restored, 0 repaired, 0 skipped, 0 conflicts"
-    assert house.store.reader.last_id() == events
+    assert app.store.reader.last_id() == events
 
 
-async def test_p10_conflicts_are_reported_and_the_rest_is_restored(house: SurfaceApp, topology: MatrixRooms) -> None:
+async def test_p10_conflicts_are_reported_and_the_rest_is_restored(app: SurfaceApp, topology: MatrixRooms) -> None:
     put(topology, room("one", number=3), room("two", number=3), room("lost", person="", account="@nobody:here"))
     put(topology, CreatedRoom("s1", ANA, {}, is_space=True), CreatedRoom("s2", ANA, {}, is_space=True))
-    report = await Reconciler(house.board, topology).run()
+    report = await Reconciler(app.router, topology).run()
     assert report.restored == ["one", "two"]
     assert [line.partition(":")[0] for line in report.skipped] == ["lost"]
     assert len(report.conflicts) == 2 and any("two Spaces" in line for line in report.conflicts)
-    assert {one.number for one in house.board.chats.rooms.on_surface(SURFACE)} == {3, 4}
+    assert {one.number for one in app.router.chats.rooms.on_surface(SURFACE)} == {3, 4}
 
 
 async def test_p10_a_forged_state_event_is_ignored(topology: MatrixRooms) -> None:

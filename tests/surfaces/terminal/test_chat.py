@@ -1,4 +1,4 @@
-"""The full-screen chat, driven as a person would. P16"""
+"""The full-screen chat, driven by key presses."""
 
 from __future__ import annotations
 
@@ -56,9 +56,9 @@ async def test_p16_commands_and_errors() -> None:
         await pilot.pause(0.1)
         await write(pilot, "half")
         await spoken(pilot, "half [echo:1]")
-        told = notices(pilot)
-        assert "/retry" in told[0] and told[1].startswith("about echo:1, with Echo") and "No reply" in told[2]
-        assert told[3:] == ["The model is away. Try again.", "It broke off."]
+        notes = notices(pilot)
+        assert "/retry" in notes[0] and notes[1].startswith("about echo:1, with Echo") and "No reply" in notes[2]
+        assert notes[3:] == ["The model is away. Try again.", "It broke off."]
         await write(pilot, "/quit")
     assert pilot.app.return_value is None
 

@@ -1,4 +1,4 @@
-"""A real house on a scripted model, served on loopback as `coterie serve` does."""
+"""A real instance with a scripted model, served on loopback as `coterie serve` does."""
 
 from __future__ import annotations
 
@@ -33,15 +33,15 @@ from tests.modes.story.conftest import ScriptedModel
 @dataclass
 class Served:
     url: str
-    house: App
+    app: App
     script: ScriptedModel
     clock: ManualClock
     client: httpx.AsyncClient
 
     async def settle(self) -> None:
         """Everything that replies led to is done: memories are made."""
-        await self.house.message_router.wait_idle()
-        worker = Worker(self.house.store.jobs, self.house.story.handlers(), clock=self.clock, bus=self.house.store.bus)
+        await self.app.message_router.wait_idle()
+        worker = Worker(self.app.store.jobs, self.app.story.handlers(), clock=self.clock, bus=self.app.store.bus)
         while await worker.drain():
             pass
 
@@ -58,20 +58,20 @@ async def serving(folder: Path, clock: ManualClock, **sections: object) -> Async
     with open_store(home, clock=clock) as store:
         player = ReplayProvider("embedded", default=script.answer, speed=1)
         models = Models(settings.models, clock=clock, store=store, providers={"embedded": player})
-        house = App(home, settings, store, clock=clock, models=models)
-        if not house.characters.all():
-            await house.characters.save(Identity(name="Mara", persona="Keeps a lighthouse."))
-        web = create_web(house)
-        web.include_router(webhook_router(house.message_router, settings.webhook, house.room_files))
-        web.include_router(openai_router(house.message_router, settings.api, clock))
+        app = App(home, settings, store, clock=clock, models=models)
+        if not app.characters.all():
+            await app.characters.save(Identity(name="Mara", persona="Keeps a lighthouse."))
+        web = create_web(app)
+        web.include_router(webhook_router(app.message_router, settings.webhook, app.room_files))
+        web.include_router(openai_router(app.message_router, settings.api, clock))
         async with (
-            attached(house.message_router, settings.webhook),
+            attached(app.message_router, settings.webhook),
             _listening(web) as url,
             httpx.AsyncClient(base_url=url, trust_env=False, timeout=30) as client,
         ):
-            yield Served(url, house, script, clock, client)
-        await house.message_router.close()
-        await house.story.replies.close()
+            yield Served(url, app, script, clock, client)
+        await app.message_router.close()
+        await app.story.replies.close()
         with store.reader.connections.snapshot() as rows:
             assert store.hashes() == {view.name: replayed_hash(view, rows) for view in store.projections}
         await models.close()
@@ -79,7 +79,7 @@ async def serving(folder: Path, clock: ManualClock, **sections: object) -> Async
 
 @pytest.fixture
 def serve(tmp_path: Path, clock: ManualClock) -> Serve:
-    return functools.partial(serving, tmp_path / "house", clock)
+    return functools.partial(serving, tmp_path / "app", clock)
 
 
 @asynccontextmanager

@@ -21,9 +21,9 @@ async def day(folder: str, moment: str, text: str, reply: str) -> None:
     async with serving(Path(folder), ManualClock(datetime.fromisoformat(moment))) as served:
         served.script.replies = [reply]
         async with openai.AsyncOpenAI(base_url=f"{served.url}/v1", api_key="none") as ai:
-            told = await ai.chat.completions.create(model="Mara", messages=[{"role": "user", "content": text}])
+            completion = await ai.chat.completions.create(model="Mara", messages=[{"role": "user", "content": text}])
         await served.settle()
-        print(json.dumps({"said": told.choices[0].message.content, "prompt": served.script.prompt()}))
+        print(json.dumps({"said": completion.choices[0].message.content, "prompt": served.script.prompt()}))
 
 
 if __name__ == "__main__":

@@ -63,10 +63,10 @@ async def test_p15_the_character_remembers_the_next_day(serve: Serve) -> None:
     served.clock.advance(26 * 3600)
     async with serve() as served, client(served) as ai:
         served.script.replies = ["Your sister's name is Ilse."]
-        told = await ai.chat.completions.create(model="Mara", messages=[user("What is my sister called?")])
-        assert told.choices[0].message.content == "Your sister's name is Ilse."
+        result = await ai.chat.completions.create(model="Mara", messages=[user("What is my sister called?")])
+        assert result.choices[0].message.content == "Your sister's name is Ilse."
         assert "My sister is called Ilse." in served.script.prompt(), "a new chat, and what was said is a memory"
-        rooms = served.house.story.chats.chats()
+        rooms = served.app.story.chats.chats()
         assert len(rooms) == 2
 
 
@@ -76,8 +76,8 @@ async def test_p15_the_next_day_in_a_new_process(tmp_path: Path) -> None:
         process = await asyncio.create_subprocess_exec(*command, stdout=asyncio.subprocess.PIPE)
         out, _ = await process.communicate()
         assert process.returncode == 0
-        told: dict[str, str] = json.loads(out.splitlines()[-1])
-        return told
+        result: dict[str, str] = json.loads(out.splitlines()[-1])
+        return result
 
     first = await day("2026-03-01T20:00:00+00:00", "My sister is called Ilse.", "Ilse. I will keep that.")
     assert first["said"] == "Ilse. I will keep that."
@@ -92,7 +92,7 @@ async def test_p15_the_mode_can_be_chosen(serve: Serve) -> None:
         await ai.chat.completions.create(model="Mara", messages=said, extra_body={"mode": "story"})
         with pytest.raises(openai.InternalServerError, match="no kind of chat called opera"):
             await ai.chat.completions.create(model="Mara", messages=[user("Oh")], extra_body={"mode": "opera"})
-        (bound,) = served.house.message_router.chats.rooms.on_surface("api")
+        (bound,) = served.app.message_router.chats.rooms.on_surface("api")
         assert bound.mode == "story"
 
 
@@ -122,10 +122,10 @@ async def test_p15_the_same_call_is_another_reply_and_a_retry_the_same_one(serve
             model="Mara", messages=history, extra_headers={"x-stainless-retry-count": "1"}
         )
         again = await ai.chat.completions.create(model="Mara", messages=history)
-        told = [it.choices[0].message.content for it in (first, repeated, again)]
-        assert told == ["Two.", "Two.", "Three."]
-        (chat,) = served.house.story.chats.chats()
-        assert [turn.text for turn in served.house.story.timeline.latest(chat.room, 9)][-2:] == ["And?", "Three."]
+        result = [it.choices[0].message.content for it in (first, repeated, again)]
+        assert result == ["Two.", "Two.", "Three."]
+        (chat,) = served.app.story.chats.chats()
+        assert [turn.text for turn in served.app.story.timeline.latest(chat.room, 9)][-2:] == ["And?", "Three."]
 
 
 async def test_p15_the_api_key_is_required_if_set(serve: Serve) -> None:

@@ -51,7 +51,7 @@ async def test_p6_an_uploaded_file_reaches_the_character(serve: Serve) -> None:
 
 async def test_p6_hostile_names_over_http_stay_in_the_workspace(serve: Serve) -> None:
     async with serve() as served:
-        root = served.house.paths.root
+        root = served.app.paths.root
         await upload(served, b"x", "first.txt")
         before = {path for path in root.rglob("*") if path.is_file()}
         names = [*NASTY, *hostile_names(200)]
@@ -61,9 +61,7 @@ async def test_p6_hostile_names_over_http_stay_in_the_workspace(serve: Serve) ->
         new = {path for path in root.rglob("*") if path.is_file()} - before
         room = RoomRef(surface="webhook", id="main")
         folder = (
-            served.house.workspaces.folder(served.house.characters.find("Mara").id)
-            / FILES_FOLDER
-            / room_folder_name(room)
+            served.app.workspaces.folder(served.app.characters.find("Mara").id) / FILES_FOLDER / room_folder_name(room)
         )
         logs = {path for path in new if path.name.startswith("coterie.db")}
         assert {path.parent for path in new - logs} == {folder} and len(new - logs) == len(names)
@@ -84,11 +82,11 @@ async def test_p6_fifty_megabytes_both_ways_over_http_in_little_memory(serve: Se
 
         file = await upload(served, pieces(), "film.bin")
         # The character sends it back: an answer with the file, as a mode that makes files gives it.
-        board = served.house.message_router
+        router = served.app.message_router
         call = {"text": "/help", "id": "k", "wait": True}
         await served.client.post("/webhook", json=call)
         room = RoomRef(surface="webhook", id="main")
-        await board.chats.begin_chat(room, served.house.people.person("you"))
+        await router.chats.begin_chat(room, served.app.people.person("you"))
         await _answer_with(served, room, file)
         digest, size = hashlib.sha256(), 0
         async with served.client.stream("GET", "/webhook/m/files/0") as answer:
@@ -113,9 +111,9 @@ async def _zeros(megabytes: int) -> AsyncIterator[bytes]:
 
 async def _answer_with(served: Served, room: RoomRef, file: str) -> None:
     """A message whose answer carries the file."""
-    board, name = served.house.message_router, "webhook"
+    router, name = served.app.message_router, "webhook"
 
-    @board.dispatcher.on(IncomingMessage, surface=name)
+    @router.dispatcher.on(IncomingMessage, surface=name)
     async def send_back(incoming: IncomingMessage) -> AsyncIterator[OutgoingMessage]:
         yield OutgoingMessage(room=room, text="Here.", attachments=incoming.attachments)
 

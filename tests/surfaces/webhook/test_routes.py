@@ -19,10 +19,10 @@ async def test_d13_a_message_is_accepted_with_an_id_and_its_reply_can_be_read(se
         served.script.replies = ["The lamp is lit."]
         answer = await served.client.post("/webhook", json={"text": "Is the lamp lit?", "id": "a-1"})
         assert (answer.status_code, answer.json()["id"], answer.json()["status"]) == (202, "a-1", "accepted")
-        await served.house.message_router.wait_idle()
-        told = (await served.client.get("/webhook/a-1")).json()
-        assert (told["status"], told["text"]) == ("answered", "The lamp is lit.")
-        assert told["replies"] == [{"type": "message", "text": "The lamp is lit.", "state": "delivered"}]
+        await served.app.message_router.wait_idle()
+        response = (await served.client.get("/webhook/a-1")).json()
+        assert (response["status"], response["text"]) == ("answered", "The lamp is lit.")
+        assert response["replies"] == [{"type": "message", "text": "The lamp is lit.", "state": "delivered"}]
         assert (await served.client.get("/webhook/a-2")).status_code == 404
 
 
@@ -48,28 +48,28 @@ async def test_d13_the_secret_is_required(serve: Serve) -> None:
         assert (await served.client.get("/webhook/x")).status_code == 401
         good = {"X-Webhook-Secret": "open sesame"}
         assert (await served.client.post("/webhook", json={"text": "hello"}, headers=good)).status_code == 202
-        await served.house.message_router.wait_idle()
+        await served.app.message_router.wait_idle()
 
 
 async def test_p3_another_sender_is_a_stranger_until_approved(serve: Serve) -> None:
     async with serve() as served:
-        told = await served.client.post("/webhook", json={"text": "Who are you?", "from": "mallory", "wait": True})
-        assert told.json()["text"] == "" and "do not know you" in told.json()["replies"][0]["text"]
+        response = await served.client.post("/webhook", json={"text": "Who are you?", "from": "mallory", "wait": True})
+        assert response.json()["text"] == "" and "do not know you" in response.json()["replies"][0]["text"]
         assert served.script.asked == []
 
 
 async def test_p3_a_stranger_behind_the_webhook_gets_no_information(serve: Serve) -> None:
     async with serve() as served:
         await served.client.post("/webhook", json={"text": "The key is under the flowerpot.", "wait": True})
-        told = []
+        response = []
         for n, text in enumerate(["Where is the key?", "/chats", "/agent", "/context", "/load 1", "/invite mallory"]):
             call = {"text": text, "from": "mallory", "id": f"m{n}", "wait": True, "mode": "story", "room": "main"}
-            told.append((await served.client.post("/webhook", json=call)).text)
+            response.append((await served.client.post("/webhook", json=call)).text)
         upload = await served.client.post("/webhook/files?name=a.txt&from=mallory", content=b"hello")
         assert upload.status_code == 403
-        assert not any(word in text for text in [*told, upload.text] for word in ("Mara", "flowerpot", "Evening"))
+        assert not any(word in text for text in [*response, upload.text] for word in ("Mara", "flowerpot", "Evening"))
         assert len(served.script.asked) == 1
-        folder = served.house.workspaces.folder(served.house.characters.find("Mara").id)
+        folder = served.app.workspaces.folder(served.app.characters.find("Mara").id)
         assert not list(folder.rglob("a.txt"))
 
 
@@ -81,7 +81,7 @@ async def test_p3_guests_are_known_by_name_and_others_are_refused(serve: Serve) 
             call = {"text": text, "from": who, "room": room, "wait": True}
             return [one["text"] for one in (await served.client.post("/webhook", json=call)).json()["replies"]]
 
-        people = served.house.people
+        people = served.app.people
         for name in ("Bo", "Cy"):
             _, code = await people.invite(name, 15)
             assert "Welcome" in (await say(f"/link {code}", name))[0]
@@ -94,7 +94,7 @@ async def test_p3_guests_are_known_by_name_and_others_are_refused(serve: Serve) 
         assert "somebody else's" in (await say("/new mine now", "Bo"))[0], "a guest does not change what a room is"
         await say("/uninvite bo")
         assert "somebody else's" in (await say("Still here?", "Bo"))[0]
-        await people.allow(people.find("Bo").id, served.house.characters.find("Mara").id)
+        await people.allow(people.find("Bo").id, served.app.characters.find("Mara").id)
         await say("Hello, alone.", "Bo", "bos-own")
         assert "Bo: Hello, alone." in served.script.prompt() and "Good evening." not in served.script.prompt()
         assert "may not begin" in (await say("/new desk", "Bo", "bos-own"))[0]
@@ -104,7 +104,7 @@ async def test_d13_the_mode_can_be_chosen_for_a_new_room(serve: Serve) -> None:
     async with serve() as served:
         call = {"text": "/context", "room": "work", "mode": "desk", "wait": True}
         assert (await served.client.post("/webhook", json=call)).status_code == 200
-        (bound,) = served.house.message_router.chats.rooms.on_surface("webhook")
+        (bound,) = served.app.message_router.chats.rooms.on_surface("webhook")
         assert bound.mode == "desk"
         refused = await served.client.post("/webhook", json={**call, "room": "other", "mode": "opera"})
         assert refused.status_code >= 400 and "no kind of chat" in refused.json()["error"]
@@ -148,10 +148,10 @@ async def test_d13_a_reply_is_posted_to_the_callback_with_retries(
             headers = {"X-Webhook-Secret": "open sesame"}
             call = {"text": "Lamp?", "id": "a", "callback": f"{url}/lamp"}
             assert (await served.client.post("/webhook", json=call, headers=headers)).status_code == 202
-            await served.house.message_router.wait_idle()
-            told = (await served.client.get("/webhook/a", headers=headers)).json()
-            assert told["replies"][0]["state"] == "delivered"
-            assert served.house.message_router.delivery.outbox.uncertain() == []
+            await served.app.message_router.wait_idle()
+            response = (await served.client.get("/webhook/a", headers=headers)).json()
+            assert response["replies"][0]["state"] == "delivered"
+            assert served.app.message_router.delivery.outbox.uncertain() == []
     assert len(calls) == 3 and b"The lamp is lit." in calls[-1][1]
     keys = {line for head, _ in calls for line in head.lower().splitlines() if line.startswith("idempotency-key")}
     assert len(keys) == 1, "the same each time, for whoever dedupes"
@@ -164,7 +164,7 @@ async def test_d13_a_refused_callback_is_recorded_as_failed(serve: Serve) -> Non
         serve(webhook=WebhookSettings(callbacks=(url,))) as served,
     ):
         await served.client.post("/webhook", json={"text": "Lamp?", "id": "a", "callback": url})
-        await served.house.message_router.wait_idle()
+        await served.app.message_router.wait_idle()
         (reply,) = (await served.client.get("/webhook/a")).json()["replies"]
         assert reply["state"] == "failed"
     assert len(calls) == 1

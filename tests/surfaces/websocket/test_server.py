@@ -48,17 +48,17 @@ async def read(socket: ClientConnection) -> Any:
 
 
 async def read_message(socket: ClientConnection) -> Any:
-    while (told := await read(socket))["type"] != "messages":
+    while (frame := await read(socket))["type"] != "messages":
         pass
-    return told["messages"][0]
+    return frame["messages"][0]
 
 
 async def post(socket: ClientConnection, text: str, nonce: str, **fields: object) -> Any:
     author = {"name": "someone_else", "kind": "system", "badges": ["moderator"]}
     await socket.send(json.dumps({"id": nonce, "room": "den", "author": author, "text": text, **fields}))
-    while (told := await read(socket))["type"] not in ("posted", "error"):
+    while (frame := await read(socket))["type"] not in ("posted", "error"):
         pass
-    return told
+    return frame
 
 
 async def test_c3_a_post_reaches_every_client_with_its_own_author(address: str) -> None:
@@ -83,8 +83,8 @@ async def test_c3_a_reconnect_resumes_after_the_last_number(address: str) -> Non
         for number in range(5):
             await post(ana, f"line {number}", f"a{number}")
         async with connect(f"{address}?name=bo&after=3") as bo:
-            told = await read(bo)
-            assert [message["number"] for message in told["messages"]] == [4, 5]
+            frame = await read(bo)
+            assert [message["number"] for message in frame["messages"]] == [4, 5]
             await post(ana, "line 5", "a5")
             assert (await read_message(bo))["number"] == 6
 
@@ -128,9 +128,9 @@ async def test_c3_a_slow_client_is_paused_then_gets_a_snapshot(address: str, roo
             speak(1)
             with suppress(TimeoutError):
                 while True:
-                    told = json.loads(await asyncio.wait_for(bo.recv(), 0.05))
-                    kinds.append(told["type"])
-                    heard += [message["number"] for message in told["messages"]]
+                    frame = json.loads(await asyncio.wait_for(bo.recv(), 0.05))
+                    kinds.append(frame["type"])
+                    heard += [message["number"] for message in frame["messages"]]
         assert heard == sorted(set(heard))
         assert "messages" in kinds
 
@@ -147,9 +147,9 @@ async def test_hostile_frames_affect_only_their_sender(address: str) -> None:
             "[" * 9_000,
         ):
             await mal.send(raw)
-            while (told := await read(mal))["type"] not in ("posted", "error"):
+            while (frame := await read(mal))["type"] not in ("posted", "error"):
                 pass
-            assert (told["type"], told["rule"]) == ("error", "shape")
+            assert (frame["type"], frame["rule"]) == ("error", "shape")
         await mal.send("x" * 20_000)
         with pytest.raises(ConnectionClosed):
             while True:

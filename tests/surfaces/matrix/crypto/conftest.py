@@ -1,4 +1,4 @@
-"""Devices that talk over a homeserver in memory, which a test can make lie."""
+"""Devices on an in-memory homeserver that a test can manipulate."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ ROOM = "!room"
 
 
 class Post:
-    """What a homeserver knows of keys, and what it carries between devices."""
+    """The homeserver's keys and to-device messages."""
 
     def __init__(self) -> None:
         self.devices: dict[str, dict[str, Json]] = defaultdict(dict)
@@ -30,30 +30,30 @@ class Post:
 
 
 class Line(Homeserver):
-    """One device's way to it."""
+    """The client of one device."""
 
     def __init__(self, post: Post, user: str, device: str) -> None:
         super().__init__("http://127.0.0.1:1")
         self.post, self.user, self.device = post, user, device
 
-    async def upload_keys(self, told: Json) -> None:
-        if "device_keys" in told:
-            self.post.devices[self.user][self.device] = told["device_keys"]
-        self.post.once[self.user, self.device] |= told["one_time_keys"]
+    async def upload_keys(self, body: Json) -> None:
+        if "device_keys" in body:
+            self.post.devices[self.user][self.device] = body["device_keys"]
+        self.post.once[self.user, self.device] |= body["one_time_keys"]
 
     async def query_keys(self, users: Sequence[str]) -> Json:
         self.post.queries += 1
         return {"device_keys": {user: dict(self.post.devices[user]) for user in users}}
 
     async def claim_keys(self, wanted: Mapping[str, Mapping[str, str]]) -> Json:
-        told: Json = {}
+        body: Json = {}
         for user, devices in wanted.items():
             for device in devices:
                 keys = self.post.once[user, device]
                 if keys:
                     name = next(iter(keys))
-                    told.setdefault(user, {})[device] = {name: keys.pop(name)}
-        return {"one_time_keys": told}
+                    body.setdefault(user, {})[device] = {name: keys.pop(name)}
+        return {"one_time_keys": body}
 
     async def send_to_device(self, kind: str, messages: Json, transaction: str) -> None:
         for user, devices in messages.items():
@@ -76,7 +76,7 @@ class Line(Homeserver):
 
 
 class Party:
-    """Somebody's device, which can crash: only what it kept is there afterwards."""
+    """A user's device, which can crash: only its key store survives."""
 
     def __init__(self, post: Post, folder: Path, user: str, device: str) -> None:
         self.line = Line(post, user, device)
@@ -96,11 +96,11 @@ class Party:
         return await self.crypto.send(ROOM, "m.room.message", {"msgtype": "m.text", "body": text}, token)
 
     async def collect(self, **more: Any) -> list[tuple[str, Json]]:
-        """A sync: its mail is gone from the homeserver only once it was heard."""
+        """A sync; its to-device messages are removed from the homeserver afterwards."""
         mail = self.post.mail[self.user, self.device]
         left = {"signed_curve25519": len(self.post.once[self.user, self.device])}
-        told = {"to_device": {"events": list(mail)}, "device_one_time_keys_count": left, **more}
-        opened = await self.crypto.receive_sync(told, first=False)
+        body = {"to_device": {"events": list(mail)}, "device_one_time_keys_count": left, **more}
+        opened = await self.crypto.receive_sync(body, first=False)
         mail.clear()
         return opened
 

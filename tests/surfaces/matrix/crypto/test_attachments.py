@@ -26,19 +26,25 @@ async def read(chunks: AsyncIterator[bytes]) -> bytes:
 async def test_p6_a_file_is_the_same_after_decryption_however_it_is_chunked(parts: list[bytes]) -> None:
     file = EncryptedFile(pieces(*parts))
     sealed = await read(file.chunks())
-    told, whole = file.metadata("mxc://here/1"), b"".join(parts)
-    assert await read(decrypt_file(pieces(sealed[:3], sealed[3:]), told)) == whole
-    theirs = decrypt_attachment(sealed, told["key"]["k"], told["hashes"]["sha256"], told["iv"])
+    info, whole = file.metadata("mxc://here/1"), b"".join(parts)
+    assert await read(decrypt_file(pieces(sealed[:3], sealed[3:]), info)) == whole
+    theirs = decrypt_attachment(sealed, info["key"]["k"], info["hashes"]["sha256"], info["iv"])
     assert theirs == whole, "another client reads it too"
 
 
 async def test_p6_a_tampered_file_is_refused() -> None:
     file = EncryptedFile(pieces(b"the tide is high"))
     sealed = await read(file.chunks())
-    told = file.metadata("mxc://here/1")
+    info = file.metadata("mxc://here/1")
     with pytest.raises(BadFile):
-        await read(decrypt_file(pieces(sealed[:-1] + b"?"), told))
-    for broken in (None, {}, {**told, "iv": "?"}, {**told, "key": {"k": "AAAA"}}, {**told, "hashes": {}}):
+        await read(decrypt_file(pieces(sealed[:-1] + b"?"), info))
+    for broken in (
+        None,
+        {},
+        {**info, "iv": "?"},
+        {**info, "key": {"k": "AAAA"}},
+        {**info, "hashes": {}},
+    ):
         with pytest.raises(BadFile):
             await read(decrypt_file(pieces(sealed), broken))
 

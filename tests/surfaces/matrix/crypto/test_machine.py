@@ -240,8 +240,8 @@ async def test_p7_one_time_keys_are_replenished_across_a_crash(party: Make, post
         del keys[name]
     original = type(bot.line).upload_keys
 
-    async def cut(line: object, told: Json) -> None:
-        await original(bot.line, told)
+    async def cut(line: object, body: Json) -> None:
+        await original(bot.line, body)
         raise OSError("the line broke after it was taken")
 
     with pytest.MonkeyPatch.context() as patch, pytest.raises(OSError, match="line"):

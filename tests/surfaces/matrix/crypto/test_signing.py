@@ -17,10 +17,10 @@ _json = st.recursive(st.none() | st.booleans() | st.integers() | st.text(), lamb
 
 
 @given(st.dictionaries(st.text(), _json, max_size=5))
-def test_a_signature_is_valid_only_for_the_signed_document(told: dict[str, object]) -> None:
+def test_a_signature_is_valid_only_for_the_signed_document(document: dict[str, object]) -> None:
     identity = CrossSigningIdentity.new()
     public = identity.public("master")
-    signed = identity.sign(told, "@bot", "master")
+    signed = identity.sign(document, "@bot", "master")
     assert has_signature(signed, "@bot", public, public)
     assert has_signature({**signed, "unsigned": {"age": 1}}, "@bot", public, public)
     assert not has_signature({**signed, "more": 1}, "@bot", public, public)
@@ -29,9 +29,9 @@ def test_a_signature_is_valid_only_for_the_signed_document(told: dict[str, objec
     assert not has_signature(signed, "@bot", public, other)
 
 
-@pytest.mark.parametrize("told", [None, "x", {}, {"signatures": []}, {"signatures": {"@bot": {"ed25519:K": "?"}}}])
-def test_a_malformed_document_has_no_signature(told: object) -> None:
-    assert not has_signature(told, "@bot", "K", "K")
+@pytest.mark.parametrize("document", [None, "x", {}, {"signatures": []}, {"signatures": {"@bot": {"ed25519:K": "?"}}}])
+def test_a_malformed_document_has_no_signature(document: object) -> None:
+    assert not has_signature(document, "@bot", "K", "K")
 
 
 def test_canonical_json_is_deterministic() -> None:
