@@ -6,6 +6,7 @@ import json
 
 from coterie.eventstore.events import EventRow, decode
 from coterie.llm.usage import ClassifierFailed
+from coterie.modes.desk.events import ScheduleRan
 from tests.golden.event_shapes import SETTLED, shapes, unfit
 
 
@@ -50,3 +51,11 @@ def test_a_classifier_that_failed_long_ago_is_still_read() -> None:
         None,
     )
     assert decode(old).payload == ClassifierFailed.model_validate(fields)
+
+
+def test_a_schedule_that_ran_in_version_1_has_its_output() -> None:
+    fields = {"schedule": "s1", "due": "2026-01-01T08:00:00Z", "end": "told", "told": "Rain.", "next": None}
+    old: EventRow = (1, "room", 1, "desk_schedule_ran", 1, json.dumps(fields), 0, "you", None, None, None)
+    assert decode(old).payload == ScheduleRan.model_validate(
+        {"schedule": "s1", "due": "2026-01-01T08:00:00Z", "end": "replied", "output": "Rain."}
+    )

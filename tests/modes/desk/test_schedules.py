@@ -46,7 +46,7 @@ async def test_d15_runs_start_after_the_interval_without_the_conversation(harnes
     prompt = script.prompts("channel")[-1]
     assert "Hello" not in prompt and "What is the weather?" in prompt and "Mara gets things done." in prompt
     assert "schedule" not in {tool.name for tool in script.asked[-1][1].prompt.tools}
-    assert await runs(harness, room) == ["told", "told"]
+    assert await runs(harness, room) == ["replied", "replied"]
 
 
 async def test_d15_empty_output_is_not_delivered(harness: DeskHarness, script: Script) -> None:
@@ -66,7 +66,7 @@ async def test_d15_missed_runs_are_replaced_by_one(harness: DeskHarness, script:
     harness.clock.advance(50 * 3600)
     harness.open()
     await harness.settle()
-    assert await runs(harness, room) == ["told"]
+    assert await runs(harness, room) == ["replied"]
     next_run = only(harness, room).next
     assert next_run is not None and next_run > harness.clock.now() + timedelta(minutes=59)
 
@@ -119,7 +119,7 @@ async def test_d15_a_dead_job_is_a_failure(harness: DeskHarness, script: Script)
     assert await runs(harness, room) == ["failed"]
     assert only(harness, room).on
     await advance(harness, 1.01)
-    assert await runs(harness, room) == ["failed", "told"]
+    assert await runs(harness, room) == ["failed", "replied"]
 
 
 async def test_d15_once_runs_once_and_removed_schedules_do_not_run(harness: DeskHarness, script: Script) -> None:
@@ -130,7 +130,7 @@ async def test_d15_once_runs_once_and_removed_schedules_do_not_run(harness: Desk
     await harness.desk.schedules.remove(room, removed)
     await advance(harness, 1.01)
     await advance(harness, 5)
-    assert await runs(harness, room) == ["told"]
+    assert await runs(harness, room) == ["replied"]
     assert (only(harness, room).on, only(harness, room).next) == (False, None)
     with pytest.raises(NoSuchProcess):
         await harness.desk.schedules.remove(room, removed)

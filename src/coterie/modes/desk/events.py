@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime, time
-from typing import Literal, Self
+from typing import Any, Literal, Self
 from zoneinfo import ZoneInfo
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from coterie.base.errors import JobError
-from coterie.eventstore import Payload, Schedule
+from coterie.eventstore import Payload, Schedule, upcaster
 from coterie.llm import PromptMessage
 from coterie.modes.desk.errors import BadSchedule
 
@@ -103,7 +103,7 @@ class ScheduleTime(BaseModel):
 
 BranchEnd = Literal["done", "failed", "stale", "cancelled"]
 WorkerEnd = Literal["done", "failed", "cancelled"]
-RunEnd = Literal["told", "nothing", "failed"]
+RunEnd = Literal["replied", "nothing", "failed"]
 
 
 class DeskOpened(Payload, kind="desk_opened"):
@@ -256,7 +256,7 @@ class ScheduleSet(Payload, kind="desk_schedule_set"):
     """The first due time."""
 
 
-class ScheduleRan(Payload, kind="desk_schedule_ran"):
+class ScheduleRan(Payload, kind="desk_schedule_ran", version=2):
     """A schedule ran."""
 
     schedule: str
@@ -264,11 +264,19 @@ class ScheduleRan(Payload, kind="desk_schedule_ran"):
     due: datetime
     """The due time; it may have run later."""
     end: RunEnd
-    """`told` with a reply, `nothing` without."""
-    told: str = ""
+    """`replied`, or `nothing` without a reply."""
+    output: str = ""
     """The reply or the reason for its failure."""
     next: datetime | None = None
     """The next due time; None if there is none."""
+
+
+@upcaster("desk_schedule_ran", 1)
+def _rename_output(fields: dict[str, Any]) -> dict[str, Any]:
+    """Version 1 named the reply and the end with a reply `told`."""
+    end = "replied" if fields["end"] == "told" else fields["end"]
+    others = {name: value for name, value in fields.items() if name != "told"}
+    return {**others, "end": end, "output": fields.get("told", "")}
 
 
 class ScheduleSwitched(Payload, kind="desk_schedule_switched"):

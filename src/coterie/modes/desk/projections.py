@@ -229,7 +229,7 @@ class ScheduleProjection(Projection):
             "UPDATE desk_schedule SET next = ?1, last = ?, last_end = ?, last_output = ?,"
             " failures = CASE WHEN ?3 = 'failed' THEN failures + 1 ELSE 0 END,"
             ' "on" = CASE WHEN ?1 IS NULL THEN 0 ELSE "on" END WHERE room = ? AND id = ?',
-            (_micros(it.next), to_micros(event.ts), it.end, it.told, event.stream, it.schedule),
+            (_micros(it.next), to_micros(event.ts), it.end, it.output, event.stream, it.schedule),
         )
 
     @on(ScheduleSwitched)

@@ -82,7 +82,7 @@ class ScheduleService:
         text = redact("\n\n".join(outcome.replies))
         after = self._after(found)
         ran = ScheduleRan(
-            schedule=found.id, due=found.next, end="told" if text else "nothing", told=text[:500], next=after
+            schedule=found.id, due=found.next, end="replied" if text else "nothing", output=text[:500], next=after
         )
         jobs = [self._run_at(found.room, found.id, after)] if after else []
         return JobResult([NewEvent(found.room, ran, "schedule"), *result.new_events], [*result.jobs, *jobs])
@@ -101,7 +101,7 @@ class ScheduleService:
         give_up = found.failures + 1 >= MAX_FAILURES
         after = None if give_up else self._after(found)
         due = found.next or self._clock.now()
-        ran = ScheduleRan(schedule=found.id, due=due, end="failed", told=why, next=after)
+        ran = ScheduleRan(schedule=found.id, due=due, end="failed", output=why, next=after)
         new_events = [NewEvent(found.room, ran, "schedule")]
         if not give_up:
             return JobResult(new_events, [self._run_at(found.room, found.id, after)] if after else [])

@@ -120,7 +120,7 @@ class ChatPost(WireMessage):
     room: RoomName
     author: ChatAuthor
     text: str = Field(min_length=1)
-    """Checked against the room's rules by the gateway, so that a mistake is told and audited."""
+    """Checked against the room's rules by the gateway, so that a violation is reported and audited."""
     reply_to: MessageId | None = None
     trace: Trace | None = None
 

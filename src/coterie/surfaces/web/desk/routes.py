@@ -152,8 +152,8 @@ class ScheduleResponse(ResponseModel):
     """Why it was switched off."""
     last: datetime | None
     last_end: str
-    """`told`, `nothing` or `failed`."""
-    last_told: str
+    """`replied`, `nothing` or `failed`."""
+    last_output: str
 
     @classmethod
     def of(cls, found: DeskSchedule) -> ScheduleResponse:
@@ -168,7 +168,7 @@ class ScheduleResponse(ResponseModel):
             why=found.why,
             last=found.last,
             last_end=found.last_end,
-            last_told=found.last_output,
+            last_output=found.last_output,
         )
 
 
