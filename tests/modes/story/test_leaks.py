@@ -18,7 +18,7 @@ import pytest
 from coterie.base.clock import ManualClock
 from coterie.memory import recall
 from coterie.memory.records import StreamForks
-from coterie.modes.story.prompts import PromptBuilder
+from coterie.modes.story.prompts import StoryPromptBuilder
 from coterie.modes.story.queries import Participants
 from tests.modes.story.conftest import StoryHarness
 from tests.modes.story.echo_model import EchoModel
@@ -78,9 +78,9 @@ def _forks_know_each_other(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def _whispers_aloud(monkeypatch: pytest.MonkeyPatch) -> None:
-    assemble = PromptBuilder.assemble
+    assemble = StoryPromptBuilder.assemble
     monkeypatch.setattr(
-        PromptBuilder, "assemble", lambda self, chat, who, reply, to=(): assemble(self, chat, who, reply, (who,))
+        StoryPromptBuilder, "assemble", lambda self, chat, who, reply, to=(): assemble(self, chat, who, reply, (who,))
     )
 
 

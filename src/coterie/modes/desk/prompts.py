@@ -75,7 +75,7 @@ _MAX_MEMORY = 600
 _LEFT_OUT = "[Earlier messages are left out here; `channel_recall` in a branch finds them.]"
 
 
-class PromptBuilder:
+class DeskPromptBuilder:
     def __init__(
         self,
         queries: DeskQueries,

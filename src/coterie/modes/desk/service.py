@@ -35,7 +35,7 @@ from coterie.modes.desk.jobs import (
     WORKER_JOB,
     ChannelOutcome,
 )
-from coterie.modes.desk.prompts import PromptBuilder
+from coterie.modes.desk.prompts import DeskPromptBuilder
 from coterie.modes.desk.queries import Audience, BulletinQueries, DeskQueries, ScheduleQueries
 from coterie.modes.desk.sandbox.sandbox import Sandbox
 from coterie.modes.desk.schedules import ScheduleService
@@ -154,7 +154,7 @@ class DeskService:
         self.skills = Skills(store, workspaces)
         self.bulletins = BulletinQueries(store, memory, audience)
         schedule_queries = ScheduleQueries(store)
-        self.prompts = PromptBuilder(
+        self.prompts = DeskPromptBuilder(
             self.queries,
             characters,
             workspaces,

@@ -233,7 +233,7 @@ class AssembledPrompt:
     """Ends the reply where it begins to speak for others."""
 
 
-class PromptBuilder:
+class StoryPromptBuilder:
     def __init__(
         self,
         store: Store,

@@ -25,7 +25,7 @@ from coterie.modes.story.jobs import (
     SceneCloser,
 )
 from coterie.modes.story.opening import ChatOpenings, Opening, OpeningProposal
-from coterie.modes.story.prompts import PromptBuilder
+from coterie.modes.story.prompts import StoryPromptBuilder
 from coterie.modes.story.queries import Chat, ChatSearchHit
 from coterie.modes.story.reset import CharacterResets
 from coterie.modes.story.rewind import ChatRewindImpact, Rewind
@@ -52,7 +52,9 @@ class StoryService:
         self.relationships = context.relationships
         self.participants = context.participants
         self.replies = context.replies
-        self.prompts = PromptBuilder(store, roster, memory, models, settings, clock, context.participants, workspaces)
+        self.prompts = StoryPromptBuilder(
+            store, roster, memory, models, settings, clock, context.participants, workspaces
+        )
         self._store = store
         self._jobs = PostTurnJobs(store, models, memory, context.participants)
         self._scenes = SceneCloser(store, roster, models, memory, context.participants)

@@ -28,7 +28,7 @@ from coterie.modes.story.events import Activity, PersonJoined
 from coterie.modes.story.fork import ForkRelationships, world_of
 from coterie.modes.story.jobs import DialogueSummariser, PostTurnJobs
 from coterie.modes.story.opening import ChatOpenings
-from coterie.modes.story.prompts import PromptBuilder
+from coterie.modes.story.prompts import StoryPromptBuilder
 from coterie.modes.story.queries import Chat
 from coterie.modes.story.reset import CharacterResets
 from coterie.modes.story.settings import StorySettings
@@ -56,7 +56,7 @@ class Turns:
         context: ChatContext,
         models: Models,
         settings: StorySettings,
-        prompts: PromptBuilder,
+        prompts: StoryPromptBuilder,
         openings: ChatOpenings,
         relationships: ForkRelationships,
         resets: CharacterResets,

@@ -15,7 +15,7 @@ from coterie.memory import Memory, NewMemory
 from coterie.modes.desk.errors import NoSuchProcess, NotConfirmed
 from coterie.modes.desk.events import BranchEnded, WorkerEnded, WorkerResumed
 from coterie.modes.desk.jobs import worker_job
-from coterie.modes.desk.prompts import PromptBuilder
+from coterie.modes.desk.prompts import DeskPromptBuilder
 from coterie.modes.desk.queries import Audience, DeskChat, DeskQueries, Process, ScheduleQueries
 from coterie.modes.desk.skills import Skills
 from coterie.modes.desk.text_safety import LeakGuard
@@ -153,7 +153,7 @@ class AgentDeps:
     """Dependencies that every agent of the desk shares."""
 
     queries: DeskQueries
-    prompts: PromptBuilder
+    prompts: DeskPromptBuilder
     processes: Processes
     models: Models
     guard: LeakGuard

@@ -251,7 +251,7 @@ class InboxItem:
     count: int = 0
 
 
-class Inbox:
+class InboxOverview:
     """What happened while a person was away, and what waits for their answer."""
 
     def __init__(
@@ -458,8 +458,8 @@ async def _inbox(
     crowd: CrowdDep,
     desk: DeskDep,
     names: NamesDep,
-) -> Inbox:
-    return Inbox(store, people, story, draft, crowd, desk, names)
+) -> InboxOverview:
+    return InboxOverview(store, people, story, draft, crowd, desk, names)
 
 
 async def _recent_activity(
@@ -468,5 +468,5 @@ async def _recent_activity(
     return RecentActivity(store, story, draft, crowd, desk, names)
 
 
-InboxDep = Annotated[Inbox, Depends(_inbox)]
+InboxDep = Annotated[InboxOverview, Depends(_inbox)]
 RecentActivityDep = Annotated[RecentActivity, Depends(_recent_activity)]
