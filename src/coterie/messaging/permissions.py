@@ -25,7 +25,7 @@ from coterie.messaging.rooms import Rooms
 from coterie.messaging.settings import SurfacesSettings
 
 REFUSAL = "I am sorry, I only talk with people I know. If you were given a code, write: {prefix}link CODE"
-PAIRING = "I do not know you yet. Show this code to whoever runs me, within {minutes} minutes: {code}"
+PAIRING = "I do not know you yet. Show this code to the owner within {minutes} minutes: {code}"
 _MAX_WRONG_CODES = 5
 _HOUR = timedelta(hours=1)
 

@@ -1,6 +1,6 @@
-"""One day of a house, in a process of its own: somebody says something with the real client, and that is all.
+"""One message with OpenAI's client library, in a process of its own.
 
-`python -m tests.surfaces.webhook.day FOLDER MOMENT TEXT REPLY` prints what was answered and what the model was told.
+`python -m tests.surfaces.openai_api.single_call FOLDER TIME TEXT REPLY` prints the reply and the prompt.
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ from coterie.base.clock import ManualClock
 from tests.surfaces.webhook.conftest import serving
 
 
-async def day(folder: str, moment: str, text: str, reply: str) -> None:
-    async with serving(Path(folder), ManualClock(datetime.fromisoformat(moment))) as served:
+async def send_message(folder: str, time: str, text: str, reply: str) -> None:
+    async with serving(Path(folder), ManualClock(datetime.fromisoformat(time))) as served:
         served.script.replies = [reply]
         async with openai.AsyncOpenAI(base_url=f"{served.url}/v1", api_key="none") as ai:
             completion = await ai.chat.completions.create(model="Mara", messages=[{"role": "user", "content": text}])
@@ -27,4 +27,4 @@ async def day(folder: str, moment: str, text: str, reply: str) -> None:
 
 
 if __name__ == "__main__":
-    asyncio.run(day(*sys.argv[1:]))
+    asyncio.run(send_message(*sys.argv[1:]))

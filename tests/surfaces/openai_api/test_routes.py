@@ -1,4 +1,4 @@
-"""The OpenAI-compatible API with the real client library. P15"""
+"""The OpenAI-compatible API with OpenAI's client library."""
 
 from __future__ import annotations
 
@@ -72,7 +72,15 @@ async def test_p15_the_character_remembers_the_next_day(serve: Serve) -> None:
 
 async def test_p15_the_next_day_in_a_new_process(tmp_path: Path) -> None:
     async def day(moment: str, text: str, reply: str) -> dict[str, str]:
-        command = [sys.executable, "-m", "tests.surfaces.webhook.day", str(tmp_path / "house"), moment, text, reply]
+        command = [
+            sys.executable,
+            "-m",
+            "tests.surfaces.openai_api.single_call",
+            str(tmp_path / "app"),
+            moment,
+            text,
+            reply,
+        ]
         process = await asyncio.create_subprocess_exec(*command, stdout=asyncio.subprocess.PIPE)
         out, _ = await process.communicate()
         assert process.returncode == 0
