@@ -39,7 +39,7 @@ def chat(site: Site) -> str:
 
 
 def away(page: Page) -> str:
-    return page.get_by_role("region", name="While you were away").inner_text()
+    return page.get_by_role("region", name="Inbox").inner_text()
 
 
 def test_whoever_comes_back_is_told_and_led_there(page: Page, site: Site, chat: str) -> None:

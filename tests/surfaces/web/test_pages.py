@@ -204,4 +204,4 @@ async def test_m7_a_page_of_memories_leads_to_the_next(web: Web) -> None:
 )
 async def test_what_is_not_there_is_told_on_a_page(web: Web, path: str) -> None:
     text = await html(web, path, status=404)
-    assert "To your chats" in text
+    assert "Go home" in text

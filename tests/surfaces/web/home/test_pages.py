@@ -185,7 +185,7 @@ async def test_a_character_leads_to_everywhere_it_is(web: Web) -> None:
     assert re.search(r"dig the bed.*running", text)
     assert re.search(r'href="/draft/threads/\w+"', text)
     assert "1 proposal" in text
-    assert "not a regular of any room" in text
+    assert "not a member of any room" in text
 
 
 async def test_c14_a_regular_of_the_crowd_is_shown_with_its_drift(web: Web) -> None:
