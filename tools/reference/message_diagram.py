@@ -32,7 +32,7 @@ STEPS = (
     Step(1, "Route it to the room's chat", "messaging.routing:ChatRouter.handle_message"),
     Step(2, "Start a turn", "modes.story.service:StoryService.say", ("user_turn",)),
     Step(3, "Recall memories", "memory.recall:RecallService.recall"),
-    Step(2, "Build the prompt", "modes.story.prompts:PromptBuilder.assemble", ("prompt_sent",)),
+    Step(2, "Build the prompt", "modes.story.prompts:StoryPromptBuilder.assemble", ("prompt_sent",)),
     Step(3, "Call the model", "llm.router:Models.stream", ("model_called",)),
     Step(1, "Stream and store the reply", "conversation.replies:Replies.start", ("assistant_tokens", "assistant_turn")),
     Step(0, "Edit the growing message", "messaging.streaming:StreamedMessage.add", ("message_opened",)),
