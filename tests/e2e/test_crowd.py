@@ -91,8 +91,8 @@ def test_c19_who_was_asked_for_last_is_shown_whatever_comes_last(attic: Page) ->
     held: list[Route] = []  # everybody, asked for when the tab opens, comes after somebody alone
     attic.route(re.compile("/people$"), lambda route: held.append(route))
     attic.locator("#crowd-people-tab").click()
-    attic.evaluate("document.body.insertAdjacentHTML('beforeend', '<button data-regular=\"nonna_exe\">ask</button>')")
-    attic.locator("body > [data-regular]").click()
+    attic.evaluate("document.body.insertAdjacentHTML('beforeend', '<button data-member=\"nonna_exe\">ask</button>')")
+    attic.locator("body > [data-member]").click()
     expect(attic.locator(".person .drift")).to_have_count(5)
     with attic.expect_response(re.compile("/people$")):
         held.pop().continue_()
@@ -222,7 +222,7 @@ def test_c19_no_serious_issue(site: Site, page: Page, theme: str, width: int) ->
     page.locator(".line").last.click()
     page.locator(".message").wait_for()
     assert serious(page) == []
-    for tab in ("Stream", "Regulars", "Moderation", "What if"):
+    for tab in ("Stream", "Members", "Moderation", "What if"):
         page.get_by_role("tab", name=tab).click()
         page.wait_for_timeout(100)
         assert serious(page) == [], tab

@@ -76,7 +76,7 @@ class CrowdActivity:
     name: str
     title: str
     live: bool
-    regular: MemberView
+    member: MemberView
 
 
 @dataclass(frozen=True)

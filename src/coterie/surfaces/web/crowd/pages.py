@@ -104,8 +104,8 @@ async def overlay(crowd: CrowdDep, request: Request, room: str) -> Response:
 @crowd_fragments.get("/{room}/people")
 async def people(crowd: CrowdDep, room: str) -> Response:
     opened = await crowd.room(room)
-    regulars = [member_view(opened, persona) for persona in opened.authored_personas]
-    return fragment_response("crowd/members.html", room=opened.rules, regulars=regulars, traits=TRAITS)
+    members = [member_view(opened, persona) for persona in opened.authored_personas]
+    return fragment_response("crowd/members.html", room=opened.rules, members=members, traits=TRAITS)
 
 
 @crowd_fragments.get("/{room}/people/{name}")

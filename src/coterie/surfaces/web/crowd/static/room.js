@@ -130,15 +130,15 @@ on("click", "[data-message-close]", () => {
 on("click", "[data-reply]", (_, button) => answer(button.dataset.reply, button.dataset.replyName));
 
 // ── members ──
-const regulars = one("#crowd-regulars");
-const fillRegulars = filler(regulars);
-const show = (path) => fillRegulars(`/people${path}`);
+const members = one("#crowd-members");
+const fillMembers = filler(members);
+const show = (path) => fillMembers(`/people${path}`);
 const lookAt = (name) => show(`/${encodeURIComponent(name)}`);
-on("click", "#crowd-people-tab", () => one(".regulars, .person", regulars) ?? show(""));
+on("click", "#crowd-people-tab", () => one(".members, .person", members) ?? show(""));
 on("click", "[data-everybody]", () => show(""));
-on("click", "[data-regular]", (_, button) => {
+on("click", "[data-member]", (_, button) => {
   one("#crowd-people-tab").click();
-  lookAt(button.dataset.regular);
+  lookAt(button.dataset.member);
 });
 on("click", "[data-revert]", async (_, button) => {
   const name = button.closest("[data-person]").dataset.person;
@@ -212,7 +212,7 @@ function state(data) {
   badge.textContent = { quiet: "quiet", waking: "loading the model", live: "live" }[data.state];
   one("#crowd-start-button").hidden = data.state !== "quiet";
   one("#crowd-stop-button").hidden = data.state === "quiet";
-  one("#crowd-pace").textContent = `${data.personas.length} regulars`;
+  one("#crowd-pace").textContent = `${data.personas.length} members`;
   one("#crowd-status").textContent = data.error;
 }
 
