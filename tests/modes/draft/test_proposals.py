@@ -69,6 +69,15 @@ async def test_f8_accept_all_in_document_order_one_commit_each(harness: DraftHar
     assert [(one.proposed, one.fresh) for one in left] == [("it.", False)]
 
 
+async def test_f8_accept_all_ends_with_a_proposal_that_changes_nothing(harness: DraftHarness) -> None:
+    thread = await harness.open_thread()
+    await harness.propose(thread, change("Nobody  asks.", "Nobody asks."), change("The boats", "Boats"))
+    async with asyncio.timeout(10):
+        accepted = await harness.draft.proposals.accept_all(thread.room, ANN)
+    assert [one.proposed for one in accepted] == ["Boats"]
+    assert [one.state for one in harness.draft.proposal_queries.of_thread(thread.room)] == ["pending", "accepted"]
+
+
 async def test_f8_overlapping_proposals_are_checked_after_each_accept(harness: DraftHarness) -> None:
     thread = await harness.open_thread()
     whole, part = await harness.propose(

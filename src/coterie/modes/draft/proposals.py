@@ -133,19 +133,21 @@ class Proposals:
     async def accept_all(self, room: str, contributor: Contributor) -> list[Proposal]:
         """Accept the fresh proposals of a thread, one commit each, in the document's order.
 
-        A proposal that another one makes stale stays pending.
+        A proposal that another one makes stale stays pending, and so does one that cannot be accepted.
         """
         self._threads.thread(room)
         accepted: list[Proposal] = []
+        failed: set[str] = set()
         while True:
-            fresh = [one for one in self._queries.of_thread(room) if one.state == "pending" and one.fresh]
+            pending = [one for one in self._queries.of_thread(room) if one.state == "pending" and one.fresh]
+            fresh = [proposal for proposal in pending if proposal.id not in failed]
             if not fresh:
                 return accepted
             first = min(fresh, key=lambda proposal: proposal.start)
             try:
                 accepted.append(await self.accept(first.id, contributor))
             except (StaleProposal, NotPending):
-                continue  # `accept` recorded why, so it is not fresh any more
+                failed.add(first.id)
 
     async def decline(self, proposal_id: str, contributor: Contributor, comment: str = "") -> Proposal:
         """Decline with a comment, which is noted in the thread and given to the model in later prompts."""
