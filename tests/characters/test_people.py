@@ -1,4 +1,4 @@
-"""Accounts and people: linking, pairing, and who may talk to whom. P3"""
+"""Accounts and people: linking, pairing, and permissions."""
 
 from __future__ import annotations
 

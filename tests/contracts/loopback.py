@@ -148,7 +148,7 @@ class Loopback:
         router.attach(self)
 
     def _fault(self) -> Fault | None:
-        """What goes wrong with this call, before the platform has taken anything."""
+        """The fault of this call, before the platform takes the message."""
         fault = self.faults.pop(0) if self.faults else None
         if fault == "patience":
             raise PlatformRateLimited("Too many messages.", 0.01)

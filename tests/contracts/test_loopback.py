@@ -1,4 +1,4 @@
-"""The surface contract on a platform in memory: one that dedupes by token, and one that does not."""
+"""The surface contract on in-memory platforms, with and without deduplication by token."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Giving a reply: S12. Whatever ends it, what was said is kept, and why it ended."""
+"""Streamed replies: however one ends, its text and the reason are kept."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A breath: a reply that would go on ends with a sentence, and with nothing left open."""
+"""The length limit and the speaker guard of replies."""
 
 from __future__ import annotations
 

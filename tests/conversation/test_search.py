@@ -1,4 +1,4 @@
-"""S17: how what was found is shown."""
+"""Snippets of search results."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is answered together, and what one by one. P4, D14"""
+"""Batching: which messages are answered together."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Routing by type and key, and what happens when a handler fails. P1"""
+"""Dispatching by type and key, and failing handlers."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Files from strangers' hands: names that want out, links, overwrites, sizes. P6"""
+"""Untrusted files: hostile names, links, overwrites and sizes."""
 
 from __future__ import annotations
 

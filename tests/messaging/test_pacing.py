@@ -1,4 +1,4 @@
-"""When a growing message is edited. P5, D14"""
+"""When a streamed message is edited."""
 
 from __future__ import annotations
 

@@ -15,7 +15,7 @@ KITCHEN = RoomRef(surface="fake", id="kitchen")
 
 
 async def test_p4_a_failing_step_while_closing_is_neither_logged_nor_retried() -> None:
-    """Its surface may have gone before it: what was to be done is done at the next start."""
+    """The surface may be closed first; the work is done at the next start."""
     begun: list[RoomRef] = []
 
     async def step(room: RoomRef) -> bool:

@@ -1,4 +1,4 @@
-"""Rooms and the chats behind them: begun once, answered by whom the bindings say. P2, D12"""
+"""The chats of rooms: begun once, with the character of the bindings."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Long texts in parts. P5"""
+"""Splitting long texts."""
 
 from __future__ import annotations
 

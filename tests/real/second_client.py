@@ -1,6 +1,6 @@
-"""Somebody with another client than ours: nio, which seals and opens with its own code.
+"""A user with another client library: nio, with its own encryption.
 
-It lives in a thread with a loop of its own, so that what a test looks at without waiting can be looked up all the same.
+It runs in a thread with an event loop of its own, so that a test can call it synchronously.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ async def there(work: Coroutine[Any, Any, T]) -> T:
 
 
 class EncryptedMatrixUser(MatrixUser):
-    """Writes and reads sealed rooms."""
+    """Writes and reads encrypted rooms."""
 
     client: nio.AsyncClient
     _alone: asyncio.Lock
@@ -84,7 +84,7 @@ class EncryptedMatrixUser(MatrixUser):
         return shown_by([self.opened(room, event) for event in events], by)
 
     def opened(self, room: str, event: dict[str, Any]) -> dict[str, Any]:
-        """As its sender meant it; left as it is where there is no key."""
+        """The decrypted event; unchanged without a key."""
         if event["type"] != "m.room.encrypted" or "ciphertext" not in event["content"]:
             return event
         sealed = nio.MegolmEvent.from_dict({**event, "room_id": room})
@@ -114,7 +114,7 @@ class EncryptedMatrixUser(MatrixUser):
         await self.say(room, name, more=message_content)
 
     async def forget_session(self, room: str) -> None:
-        """The next thing it says has a new key, given to every device it knows then."""
+        """The next message gets a new key, sent to all known devices."""
         await there(_forgotten(self.client, room))
 
     async def close(self) -> None:

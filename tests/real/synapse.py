@@ -1,4 +1,4 @@
-"""A real homeserver for tests: Synapse from its wheel, on loopback, with its own little database."""
+"""A real homeserver for tests: Synapse from its wheel, on loopback, with a database of its own."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class Synapse:
 
     @classmethod
     def at(cls, url: str) -> Synapse:
-        """One that somebody else started."""
+        """A server that is already running."""
         there = cls(Path())
         there.url = url
         return there
@@ -50,12 +50,12 @@ class Synapse:
         return (self.folder / "synapse.log").read_text(errors="replace")
 
     def asked(self, *parts: str) -> int:
-        """How many requests it answered whose address has one of these parts, by its own log."""
+        """How many requests with one of these path parts are in its log."""
         lines = (line for line in self.log.splitlines() if "Processed request" in line)
         return sum(any(part in line for part in parts) for line in lines)
 
     def start(self) -> None:
-        """Up and answering. The first start of all makes the schema, which takes a while: it is kept to copy."""
+        """Start and wait until it answers. The schema of the first start is kept for later ones."""
         self.folder.mkdir(parents=True, exist_ok=True)
         config = self.folder / "homeserver.yaml"
         config.write_text(json.dumps({**self._config(), **self._overrides}))
@@ -78,7 +78,7 @@ class Synapse:
             self._process = None
 
     def slow_down(self, user: str, per_second: int, burst: int) -> None:
-        """Let it ask this account for patience, as homeservers do that are not made for tests."""
+        """Apply the usual rate limits to this account."""
         admin = self.register(f"admin-{os.urandom(4).hex()}", admin=True)
         with httpx.Client(base_url=self.url, trust_env=False, timeout=60) as client:
             identifier = {"type": "m.id.user", "user": admin}
@@ -157,7 +157,7 @@ class Synapse:
 
 
 def _template() -> Path:
-    """A database with the schema and nobody in it, for the version that is installed."""
+    """An empty database with the schema of the installed version."""
     from importlib.metadata import version
 
     name = f"coterie-synapse-{version('matrix-synapse')}-{os.getuid()}.db"

@@ -1,4 +1,4 @@
-"""Matrix on a real homeserver. P7–P11"""
+"""Matrix on a real homeserver."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def creations(synapse: Synapse, user: str) -> int:
 
 
 def written(synapse: Synapse, user: str) -> list[tuple[str, str, str]]:
-    """What somebody wrote on the doors of rooms. Others live on this server, too."""
+    """The state events that a user wrote; the server has other users too."""
     found = "SELECT room_id, type, state_key FROM events WHERE sender = ? AND state_key IS NOT NULL"
     return synapse.query(f"{found} ORDER BY stream_ordering", user)
 
@@ -237,7 +237,7 @@ async def test_p3_a_stranger_gets_a_code_and_nothing_else(synapse: Synapse, tmp_
         await app.people.approve(code)
         await mallory.say(room, "and now?")
         await app.settle()
-        assert "no character" in (await mallory.shown(room, app.bot_user))[-1].lower(), "let in, and still to nobody"
+        assert "no character" in (await mallory.shown(room, app.bot_user))[-1].lower(), "approved, without a character"
         await mallory.server.close()
 
 
@@ -258,5 +258,5 @@ async def test_p11_reset_reports_its_steps_and_dry_run_changes_nothing(synapse: 
         there = "SELECT count(*) FROM local_current_membership WHERE user_id = ? AND membership = 'join'"
         assert synapse.query(there, app.bot_user) == [(0,)] and not login.exists()
         keys = await ana.server.query_keys([app.bot_user])
-        assert keys["device_keys"][app.bot_user] == {}, "nobody seals anything for a device that is gone"
+        assert keys["device_keys"][app.bot_user] == {}, "the removed device has no keys"
         assert CHAT in {event["type"] for event in await ana.server.state(room)}

@@ -1,4 +1,4 @@
-"""The surface contract on a real homeserver: what goes wrong is injected between us and it. P1–P6"""
+"""The surface contract on a real homeserver, with injected faults."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ _UNTIL_HEARD = (0, 0.2, 0.5, 1, 2, 4)
 
 
 class MatrixPlatform:
-    """People and rooms by short names, made when they are first needed; sealed or not, as their client makes them."""
+    """Users and rooms by short names, created when first needed; encrypted if the client is."""
 
     def __init__(
         self, synapse: Synapse, app: MatrixApp, monkeypatch: pytest.MonkeyPatch, client: type[MatrixUser]
@@ -94,7 +94,7 @@ class MatrixPlatform:
         self._edits = [e for e in found if e["content"].get("m.relates_to", {}).get("rel_type") == "m.replace"]
         if isinstance(reader, EncryptedMatrixUser):
             said = [event for event in found if "state_key" not in event]
-            assert all(event["type"] == "m.room.encrypted" for event in said), "P7: nothing readable in sealed rooms"
+            assert all(event["type"] == "m.room.encrypted" for event in said), "P7: nothing readable in encrypted rooms"
             return [text for _, text in reader.shown_now(found[::-1], room_id, self._app.bot_user)]
         return [text for _, text in shown_by(found[::-1], self._app.bot_user)]
 

@@ -1,6 +1,6 @@
-"""Sealed rooms on a real homeserver, with another client on the other side. P7
+"""Encrypted rooms on a real homeserver, with another client library on the other side.
 
-What the homeserver's own database holds is looked at: nothing that anybody said may stand there readable.
+The homeserver's database is searched: no message may be readable there.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ async def first_room(app: MatrixApp, ana: EncryptedMatrixUser) -> str:
 
 
 def readable(synapse: Synapse, *rooms: str) -> list[str]:
-    """What in these rooms can be read by whoever runs the homeserver: kinds of events that are no state."""
+    """The kinds of events in these rooms, besides state, that the homeserver can read."""
     found = []
     for room in rooms:
         for (rows,) in synapse.query("SELECT json FROM event_json WHERE room_id = ?", room):
@@ -159,14 +159,14 @@ async def test_p7_an_undecryptable_event_waits_and_its_key_is_requested(
         give_back(app, key)
         await app.restart()
         await app.settle()
-        assert app.echo.heard[-1][1] == "not heard", "with its key it is heard, also after a restart"
+        assert app.echo.heard[-1][1] == "not heard", "with its key it is read, also after a restart"
         drop_room_keys(app)
         monkeypatch.setattr(machine, "REQUEST_AFTER_S", 0.0)
         monkeypatch.setattr(machine, "NOTIFY_AFTER_S", 0.0)
         await ana.say(room, "never heard")
         await app.settle(4)
         rows = [text for text in await ana.shown(room, app.bot_user) if text == UNREAD]
-        assert rows == [UNREAD], "and where no key comes, the person is told, once"
+        assert rows == [UNREAD], "without a key the sender is notified, once"
 
 
 async def test_p4_later_messages_wait_for_a_late_key(

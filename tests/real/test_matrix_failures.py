@@ -1,4 +1,4 @@
-"""What a homeserver puts a bot through: restarts, patience, long absences, large files. P4–P6"""
+"""Homeserver restarts, rate limits, long absences and large files."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def bot_name() -> str:
 
 
 async def test_p4_five_hundred_missed_messages_are_answered_once_in_order(synapse: Synapse, tmp_path: Path) -> None:
-    """Two rooms have more than one sync brings: what it leaves out is read page by page. Every other room is sealed."""
+    """Two rooms have more messages than a sync returns: the rest is read in pages. Every other room is encrypted."""
     counts = [130, 120, *[14] * 16, *[13] * 2]
     assert (sum(counts), len(counts)) == (500, 20)
     async with app_with(EncryptedMatrixUser, synapse, tmp_path, bot_name()) as (app, ana):
@@ -142,7 +142,7 @@ async def test_p6_fifty_megabytes_both_ways_in_little_memory(
 
 
 class Memory:
-    """How much more memory this process had at most."""
+    """The peak memory of this process above its start."""
 
     async def __aenter__(self) -> Memory:
         self._process = psutil.Process()
@@ -165,7 +165,7 @@ class Memory:
 
 
 async def answers_in(ana: MatrixUser, room: str, app: MatrixApp) -> list[str]:
-    """What the bot said there, after its word of welcome."""
+    """The bot's messages after its welcome."""
     return [text for text in await ana.shown(room, app.bot_user) if not text.startswith("Your chats are")]
 
 

@@ -1,6 +1,6 @@
-"""The recipe for Matrix as a reader follows it: settings, `coterie serve`, an invitation, and a sealed talk. P7
+"""The how-to page on Matrix, followed step by step: settings, `coterie serve`, an invitation, an encrypted chat.
 
-With the model that comes along. What it says is its own affair; that it is heard, answered and kept is ours.
+With the embedded model: its text is not checked, only that messages are read, answered and kept.
 """
 
 from __future__ import annotations
@@ -71,7 +71,7 @@ async def first_room(ana: EncryptedMatrixUser, bot: str) -> str:
 
 
 async def being_answered(served: Server) -> str:
-    """The first chat, once there is an opening, something said, and the beginning of a reply."""
+    """The first chat, once it has an opening, a message and a started reply."""
     while True:
         for chat in served.client.get("/chats").json():
             if chat["turns"] == 3:
@@ -80,7 +80,7 @@ async def being_answered(served: Server) -> str:
 
 
 async def replies(served: Server, chat: str) -> list[str]:
-    """What the character said, once it has answered in full."""
+    """The character's complete reply."""
     while True:
         turns = served.client.get(f"/chats/{chat}/turns").json()["turns"]
         if len(turns) == 3 and turns[-1]["text"] and turns[-1]["state"] != "open":

@@ -1,4 +1,4 @@
-"""Ways to spoil a card: by bytes, by structure, by intent. A seed decides each, so a failure can be had again."""
+"""Mutations that damage a card in its bytes, its structure or on purpose; seeded, so that failures are reproducible."""
 
 from __future__ import annotations
 

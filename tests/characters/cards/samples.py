@@ -1,4 +1,4 @@
-"""Cards made in code: small ones to read in a test, generated ones for laws, and files that hold them."""
+"""Sample cards: small ones, generated ones for property tests, and files that contain them."""
 
 from __future__ import annotations
 

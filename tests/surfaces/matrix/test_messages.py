@@ -1,4 +1,4 @@
-"""Matrix events in neutral words, and Markdown as Matrix shows it. P1, P5"""
+"""Converting Matrix events to neutral messages, and Markdown to HTML."""
 
 from __future__ import annotations
 

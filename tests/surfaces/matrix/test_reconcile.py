@@ -1,4 +1,4 @@
-"""What is made of what the homeserver remembers, right or not. P10"""
+"""Restoring records from the metadata of rooms, valid or not."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ BOT, ANA = "@bot:here", "@ana:here"
 
 
 class Quiet(Homeserver):
-    """Remembers what it was told to write; anything else it was asked would fail."""
+    """Records state writes; any other request fails."""
 
     def __init__(self) -> None:
         super().__init__("http://127.0.0.1:1")

@@ -39,7 +39,7 @@ class Served:
     client: httpx.AsyncClient
 
     async def settle(self) -> None:
-        """Everything that replies led to is done: memories are made."""
+        """Wait for the jobs after replies, such as the extraction of memories."""
         await self.app.message_router.wait_idle()
         worker = Worker(self.app.store.jobs, self.app.story.handlers(), clock=self.clock, bus=self.app.store.bus)
         while await worker.drain():

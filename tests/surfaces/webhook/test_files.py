@@ -1,4 +1,4 @@
-"""Files over HTTP, both ways. P6"""
+"""Uploads and downloads of the webhook."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ MB = 1_000_000
 
 
 class Rss:
-    """How much larger this process, server and client in one, ever got."""
+    """The growth of the peak memory of this process, which is server and client."""
 
     def __init__(self) -> None:
         self._process = psutil.Process()
@@ -110,7 +110,7 @@ async def _zeros(megabytes: int) -> AsyncIterator[bytes]:
 
 
 async def _answer_with(served: Served, room: RoomRef, file: str) -> None:
-    """A message whose answer carries the file."""
+    """A message whose reply has the file."""
     router, name = served.app.message_router, "webhook"
 
     @router.dispatcher.on(IncomingMessage, surface=name)

@@ -1,4 +1,4 @@
-"""The webhook, over HTTP. D13"""
+"""The webhook over HTTP."""
 
 from __future__ import annotations
 
@@ -120,7 +120,7 @@ async def test_d13_invalid_calls_get_the_reason(serve: Serve) -> None:
 
 @asynccontextmanager
 async def listener(*statuses: str) -> AsyncIterator[tuple[str, list[tuple[str, bytes]]]]:
-    """Somebody who is called back: answers with these statuses in turn, then with 200."""
+    """A callback server that responds with these statuses in turn, then with 200."""
     left, calls = list(statuses), list[tuple[str, bytes]]()
 
     async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -154,7 +154,7 @@ async def test_d13_a_reply_is_posted_to_the_callback_with_retries(
             assert served.app.message_router.delivery.outbox.uncertain() == []
     assert len(calls) == 3 and b"The lamp is lit." in calls[-1][1]
     keys = {line for head, _ in calls for line in head.lower().splitlines() if line.startswith("idempotency-key")}
-    assert len(keys) == 1, "the same each time, for whoever dedupes"
+    assert len(keys) == 1, "the same each time, for deduplication"
     assert all("open sesame" in head for head, _ in calls)
 
 

@@ -1,4 +1,4 @@
-"""C3 over real sockets: what everybody sees, what a sender is told, coming back, and who is not let in."""
+"""The WebSocket server over real sockets: posts, errors, reconnects and refused clients."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Files sealed piece by piece, and what is not what was sent. P6"""
+"""Encrypted files, and tampered ones."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Sealed rooms between devices of ours, with homeservers and people that lie, and crashes at bad moments. P7"""
+"""Encrypted rooms between devices of ours, with malicious homeservers and users, and crashes."""
 
 from __future__ import annotations
 
@@ -84,7 +84,7 @@ async def test_p7_an_event_waits_for_its_key_across_a_restart(party: Make, post:
     assert len(await bot.collect()) == 2, "also where the line broke after it was opened"
     bot.crash()
     again = await bot.collect()
-    assert [event["event_id"] for _, event in again] == ["$e0", "$e1"], "not handed over yet: told again"
+    assert [event["event_id"] for _, event in again] == ["$e0", "$e1"], "not released yet: returned again"
     bot.crypto.release(again)
     bot.crash()
     assert await bot.collect() == [] and not bot.crypto.has_pending
@@ -107,7 +107,7 @@ async def test_p7_a_missing_key_is_requested_and_sent_again(
     (lost,) = await bot.crypto.request_missing_keys()
     assert lost.sender == "@ana"
     bot.crypto.mark_notified(lost)
-    assert await bot.crypto.request_missing_keys() == [], "told once"
+    assert await bot.crypto.request_missing_keys() == [], "notified once"
 
 
 async def test_p7_a_key_is_sent_again_only_to_devices_that_had_it(party: Make, post: Post) -> None:
@@ -158,7 +158,7 @@ async def test_p7_forged_devices_get_no_keys(party: Make, post: Post) -> None:
     post.devices["@ana"]["NEW"] = laptop.crypto.own.keys()
     await bot.collect(device_lists={"changed": ["@ana"]})
     await bot.say("three", "t3")
-    assert post.mail["@ana", "NEW"] == [], "a one-time key nobody signed is not used"
+    assert post.mail["@ana", "NEW"] == [], "an unsigned one-time key is not used"
     await ana.collect()
 
 

@@ -1,4 +1,4 @@
-"""What is signed, by whom, and what is not."""
+"""Signatures of JSON documents, and the identity file."""
 
 from __future__ import annotations
 
