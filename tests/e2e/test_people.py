@@ -15,7 +15,7 @@ from tests.e2e.conftest import Site
 def test_p3_inviting_somebody_and_saying_whom_they_may_talk_with(
     page: Page, site: Site, theme: str, width: int
 ) -> None:
-    name = f"Bo of the {theme} house"
+    name = f"Bo ({theme})"
     site.begin()
     page.set_viewport_size({"width": width, "height": 900})
     page.emulate_media(color_scheme=theme, reduced_motion="reduce")  # type: ignore[arg-type]
@@ -25,8 +25,8 @@ def test_p3_inviting_somebody_and_saying_whom_they_may_talk_with(
     people.get_by_role("button", name="Invite").click()
     expect(people.locator("[data-code-result]")).to_contain_text(re.compile(r"/link [A-Z2-9]{5}-[A-Z2-9]{5}"))
     bo = people.locator("[data-person]").filter(has_text=name)
-    expect(bo).to_contain_text("May talk with nobody yet")
-    bo.get_by_text(f"Whom {name} may talk with").click()
+    expect(bo).to_contain_text("May not talk to any character yet")
+    bo.get_by_text(f"Characters {name} may talk to").click()
     assert serious(page) == []
     bo.get_by_role("button", name="Everybody").click()
     expect(bo).to_contain_text("May talk to every character.")
