@@ -46,6 +46,7 @@ class EncryptedMatrixUser(MatrixUser):
 
     client: nio.AsyncClient
     _alone: asyncio.Lock
+    _encrypted: dict[str, bool]
 
     @classmethod
     async def arrive(cls, synapse: Synapse, name: str) -> Self:
@@ -57,7 +58,7 @@ class EncryptedMatrixUser(MatrixUser):
         """A further device of the same person, if there is one already."""
         client = await there(_connected(synapse.url, user))
         human = cls(Homeserver(synapse.url, client.access_token), user)
-        human.client, human._alone = client, asyncio.Lock()
+        human.client, human._alone, human._encrypted = client, asyncio.Lock(), {}
         await human.accept_invites()
         return human
 
@@ -68,8 +69,15 @@ class EncryptedMatrixUser(MatrixUser):
     async def say(self, room: str, text: str, key: str | None = None, more: dict[str, Any] | None = None) -> str:
         self._count += 1
         message_content = {"msgtype": "m.text", "body": text, **(more or {})}
+        encrypted = await self._is_encrypted(room)
         async with self._alone:  # nio syncs, claims and shares keys one at a time, or it loses some
-            return await there(self._send(room, message_content, key or f"{self.user}.{self._count}"))
+            return await there(self._send(room, message_content, key or f"{self.user}.{self._count}", encrypted))
+
+    async def _is_encrypted(self, room: str) -> bool:
+        if room not in self._encrypted:
+            state = await self.server.state(room)
+            self._encrypted[room] = any(event["type"] == ENCRYPTION for event in state)
+        return self._encrypted[room]
 
     async def sync(self) -> None:
         async with self._alone:
@@ -122,12 +130,12 @@ class EncryptedMatrixUser(MatrixUser):
         await self.server.close()
         shutil.rmtree(self.client.store_path, ignore_errors=True)
 
-    async def _send(self, room: str, message_content: dict[str, Any], key: str) -> str:
+    async def _send(self, room: str, message_content: dict[str, Any], key: str, encrypted: bool) -> str:
         known = self.client.rooms.get(room)
         # A room can be known before its encryption is: what is sent then would be readable.
-        if known is None or not known.encrypted or self.client.should_query_keys:
+        if known is None or known.encrypted != encrypted or self.client.should_query_keys:
             await _synced(self.client)
-        assert self.client.rooms[room].encrypted, "the client has not seen that the room is encrypted"
+        assert self.client.rooms[room].encrypted == encrypted, "the client has not seen that the room is encrypted"
         answer = await self.client.room_send(
             room, "m.room.message", message_content, key, ignore_unverified_devices=True
         )
