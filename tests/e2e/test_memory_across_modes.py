@@ -68,7 +68,7 @@ def _site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
     (folder / "tale.toml").write_text(TALE)
     made = Site(folder / "house", script=Honest())
     made.begin()
-    made.ask("POST", "/crowd/attic/seats", {"character": "Maren Oke"})
+    made.ask("POST", "/crowd/attic/people", {"character": "Maren Oke"})
     yield made
     made.close()
 

@@ -102,7 +102,7 @@ def _help() -> str:
     lines = [f"  {name:<{width}}   {summary}" for name, summary in COMMANDS.items()]
     return "\n".join(
         [
-            "Coterie: a local-first engine for AI characters that remember.",
+            "Coterie: a local-first server for AI characters with long-term memory.",
             "",
             "Usage: coterie COMMAND [OPTIONS]     (coterie COMMAND --help shows the options)",
             "",

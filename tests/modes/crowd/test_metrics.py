@@ -22,7 +22,7 @@ async def test_c18_metrics_cover_stages_rules_and_rooms(tmp_path: Path) -> None:
     assert 'coterie_crowd_messages_total{kind="persona",room="attic"} 1.0' in text
     assert 'coterie_crowd_audits_total{action="refused",room="attic",rule="links"} 1.0' in text
     assert 'coterie_crowd_stage_seconds_sum{room="attic",stage="understood"} 0.9' in text
-    assert 'coterie_crowd_stage_seconds_bucket{le="2.0",room="attic",stage="put into words"} 1.0' in text
+    assert 'coterie_crowd_stage_seconds_bucket{le="2.0",room="attic",stage="generated"} 1.0' in text
     assert 'coterie_crowd_readers{room="attic"} 0.0' in text
     await place.service.close()
     await place.models.close()

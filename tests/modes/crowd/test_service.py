@@ -89,7 +89,7 @@ async def test_c19_a_session_starts_talks_and_stops(place: Place) -> None:
     lines = [each for each in room.gateway.latest(100) if each.trace is not None]
     assert lines
     stages = latency_stages(lines[0])
-    assert [stage.name for stage in stages][-3:] == ["put into words", "typed", "let in"]
+    assert [stage.name for stage in stages][-3:] == ["generated", "typed", "admitted"]
     assert all(stage.seconds >= 0 for stage in stages)
     decided = find_decision(place.store, "attic", lines[0].trace.decision or "")  # type: ignore[union-attr]
     assert decided is not None

@@ -16,7 +16,7 @@ from coterie.modes.crowd.errors import MessageRefused, NoBroker
 from coterie.modes.crowd.gateway import Gateway
 from coterie.modes.crowd.protocol import AuditRecord, ChatMessage, ChatPost, StreamContext, Subjects, Trends
 
-INGEST_STREAM, OUTPUT_STREAM = "CROWD_INGEST", "CROWD_TOLD"
+INGEST_STREAM, OUTPUT_STREAM = "CROWD_INGEST", "CROWD_OUTPUT"
 _INGEST_SUBJECTS = ("chat.ingest.*",)
 _OUTPUT_SUBJECTS = ("chat.firehose.*", "stream.context.*", "chat.trends.*", "chat.audit.*")
 _RETENTION_S = 86_400

@@ -32,10 +32,10 @@ def latency_stages(message: ChatMessage) -> list[LatencyStage]:
     ends = [
         ("", trace.spoken_ms),
         ("understood", trace.heard_ms),
-        ("thought it over", trace.decided_ms),
-        ("put into words", trace.written_ms),
+        ("decided", trace.decided_ms),
+        ("generated", trace.written_ms),
         ("typed", trace.posted_ms),
-        ("let in", message.ts),
+        ("admitted", message.ts),
     ]
     known = [(name, at) for name, at in ends if at is not None]
     return [LatencyStage(name, max(0, at - before) / 1_000) for (_, before), (name, at) in pairwise(known)]

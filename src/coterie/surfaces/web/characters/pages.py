@@ -93,7 +93,7 @@ class CharacterActivity:
     stories: list[StoryActivity]
     drafts: list[ThreadActivity]
     crowds: list[CrowdActivity]
-    seats: list[tuple[str, str]]
+    joinable_rooms: list[tuple[str, str]]
     """Crowd rooms that it can join, by name and title."""
     desks: list[DeskActivity]
     memories: int
@@ -136,7 +136,7 @@ class ActivityQueries:
             ],
             drafts=[self._written(character, thread) for thread in self._draft.thread_queries.of_character(character)],
             crowds=crowds,
-            seats=[(room.name, clean_line(room.title)) for room in rooms if room.name not in there],
+            joinable_rooms=[(room.name, clean_line(room.title)) for room in rooms if room.name not in there],
             desks=self._worked(character),
             memories=self._memory.count(character),
             remembered=[excerpt(one.text, 240) for one in self._memory.page(owner=character, limit=_REMEMBERED)],

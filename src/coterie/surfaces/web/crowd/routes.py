@@ -187,8 +187,8 @@ async def say(characters: CharactersDep, crowd: CrowdDep, room: str, body: ChatL
     return await gateway.post(post)
 
 
-@router.post("/{room}/seats", summary="Add a character to a room, from the next session on")
-async def seat(characters: CharactersDep, crowd: CrowdDep, room: str, body: AddMemberRequest) -> Persona:
+@router.post("/{room}/people", summary="Add a character to a room, from the next session on")
+async def add_member(characters: CharactersDep, crowd: CrowdDep, room: str, body: AddMemberRequest) -> Persona:
     return await crowd.add_member(room, characters.find(body.character).identity)
 
 
