@@ -105,7 +105,7 @@ def test_a_story_from_author_to_reset(server: StoryServer) -> None:
     second = coterie(server.home, "chat", "Mara")
     assert second.returncode == 4
     assert "server that runs" in second.stderr
-    assert "Mara" in coterie(server.home, "cast", "list").stdout
+    assert "Mara" in coterie(server.home, "characters", "list").stdout
 
     server.post(f"/characters/{character['id']}/reset", {"confirm": "Mara"})
     assert server.get("/chats") == []
