@@ -32,7 +32,7 @@ from bench.lib.speech_passages import PASSAGES
 from coterie.base.clock import SystemClock
 from coterie.modes.crowd.audio import AudioSource, Recogniser, UtteranceDetector, create_recogniser, transcribe_stream
 from coterie.modes.crowd.audio.source import CHUNK_SAMPLES, SAMPLE_RATE, Pcm, synthesise, synthesise_script
-from coterie.modes.crowd.audio.transcriber import fix_transcript, fixed_sentences
+from coterie.modes.crowd.audio.transcriber import fix_sentences, fix_transcript
 from coterie.modes.crowd.session.stream_context import Script, detect_event
 from coterie.modes.crowd.settings import SHIPPED_CONFIGS
 
@@ -97,7 +97,7 @@ def f1(guessed: Sequence[bool], true: Sequence[bool]) -> float:
 
 def asks(text: str) -> bool:
     """Whether a context of this text is a question to the chat."""
-    found = [detect_event(sentence) for sentence in fixed_sentences(text)]
+    found = [detect_event(sentence) for sentence in fix_sentences(text)]
     return any(each is not None and each[0] == "chat_question" for each in found)
 
 

@@ -16,7 +16,7 @@ from coterie.modes.crowd.drift import (
     TRAITS,
     PersonaDrift,
     SessionActivity,
-    bounded_trait,
+    bound_trait,
     compute_drift,
 )
 from coterie.modes.crowd.errors import DriftRefused
@@ -65,7 +65,7 @@ def test_c14_traits_stay_within_their_bounds(authored: float, deltas: list[float
     authored = round(authored, 2)
     value = authored
     for delta in deltas:
-        after = bounded_trait(authored, value, delta)
+        after = bound_trait(authored, value, delta)
         assert abs(after - value) <= 0.05 + 1e-9
         assert abs(after - authored) <= 0.25 + 1e-9
         assert 0 <= after <= 1

@@ -24,7 +24,7 @@ from coterie.modes.crowd import ChatAuthor, ChatPost, CrowdRoom, CrowdService
 from coterie.modes.crowd.errors import BadCrowdConfig
 from coterie.modes.crowd.memory import PersonaMemory
 from coterie.modes.crowd.personas import character_id, persona_from_character
-from coterie.modes.crowd.prompts import LineRequest, instructions
+from coterie.modes.crowd.prompts import LineRequest, build_instructions
 from coterie.modes.crowd.session.replay import Replay, last_session_events
 from tests.modes.crowd.test_service import ROOM, TALE
 
@@ -71,7 +71,7 @@ class Attic:
         brief = LineRequest(
             persona, 1, "mention", 1, recipient="ana", answered_text="where is the spare key?", recipient_is_person=True
         )
-        return instructions(replace(brief, memories=tuple(persona_memory.recall(brief))))
+        return build_instructions(replace(brief, memories=tuple(persona_memory.recall(brief))))
 
     async def ask(self, room: CrowdRoom, text: str) -> str:
         """What Mara answers in the chat."""

@@ -33,7 +33,7 @@ def test_c5_shipped_lines_pass_moderation_and_line_rules(name: str) -> None:
     for line in (line for lines in persona.lines.values() for line in lines):
         said = line.format(topic="soup", name="ana", emote=persona.emotes[0])
         assert moderator.check(said, strict=True).findings == (), said
-        assert LineRules(180).rejection_reason(LineRules(180).clean(said, name)) == "", said
+        assert LineRules(180).refusal_reason(LineRules(180).clean(said, name)) == "", said
         assert len(said) <= 140
 
 

@@ -84,12 +84,12 @@ class TrendTracker:
         self._persona_count += by * (message.author.kind == "persona")
         tokens = message.text.casefold().split()
         self._mood_sum += by * (any(each in _POSITIVE for each in tokens) - any(each in _NEGATIVE for each in tokens))
-        for counter, found in (
+        for counter, counted in (
             (self._tokens, words),
             (self._emotes, message.emotes),
             (self._mentions, message.mentions),
         ):
-            for what in found:
+            for what in counted:
                 counter[what] += by
                 if not counter[what]:
                     del counter[what]

@@ -116,14 +116,14 @@ def compute_room_state(
     context = history.context
     event, boost, since_event = None, 1.0, 10**9
     if context is not None:
-        for moment in context.events:
-            age = max(0, at_ms - moment.at)
-            strength = 1 + (tuning.events.get(moment.kind, 1.0) - 1) * moment.confidence * _decay(
+        for stream_event in context.events:
+            age = max(0, at_ms - stream_event.at)
+            strength = 1 + (tuning.events.get(stream_event.kind, 1.0) - 1) * stream_event.confidence * _decay(
                 age, tuning.event_fades_s
             )
             since_event = min(since_event, age)
             if strength > max(boost, _MIN_EVENT_BOOST):
-                event, boost = moment, strength
+                event, boost = stream_event, strength
     newest = max(history.context_ms, history.last_person_ms)
     # A running stream sends a context every few seconds, so only a longer silence counts.
     idle = max(0, at_ms - newest - 15_000)
@@ -138,8 +138,8 @@ def compute_room_state(
             break
         if age <= _ADDRESSED_WINDOW_MS:
             replied_to = history.find(entry.message.reply_to or "")
-            named = {*entry.message.mentions, *([replied_to.message.author.name] if replied_to is not None else [])}
-            for name in named - entry.answered_by - {entry.message.author.name}:
+            names = {*entry.message.mentions, *([replied_to.message.author.name] if replied_to is not None else [])}
+            for name in names - entry.answered_by - {entry.message.author.name}:
                 addressed.setdefault(name, []).append(entry)
         if entry.from_person and age <= _PERSON_WINDOW_MS:
             person_messages.append(entry)
@@ -160,7 +160,7 @@ def compute_room_state(
         trends=trends,
         freshness=max(_decay(since_event, 15), _decay(at_ms - history.last_person_ms, 15)),
         activity=0.5 ** (idle / 1_000 / tuning.quiet_after_s),
-        addressed={name: tuple(found) for name, found in addressed.items()},
+        addressed={name: tuple(entries) for name, entries in addressed.items()},
         person_messages=tuple(person_messages),
         persona_messages=tuple(persona_messages),
         base_probability=room.tempo.lines_per_minute / 60 * room.tempo.tick_s / max(talkativeness, 1e-9),

@@ -45,19 +45,19 @@ class SessionActivity:
     @classmethod
     def from_history(cls, name: str, history: Iterable[ChatEntry]) -> SessionActivity:
         entries = list(history)
-        by_id = {each.message.id: each for each in entries}
-        found = cls()
-        for each in entries:
-            if each.message.author.name == name:
-                found.lines_said += 1
-                trace = each.message.trace
-                found.reactions += trace is not None and trace.because in ("event", "trend")
-                replied_to = by_id.get(each.message.reply_to or "")
+        by_id = {entry.message.id: entry for entry in entries}
+        activity = cls()
+        for entry in entries:
+            if entry.message.author.name == name:
+                activity.lines_said += 1
+                trace = entry.message.trace
+                activity.reactions += trace is not None and trace.because in ("event", "trend")
+                replied_to = by_id.get(entry.message.reply_to or "")
                 if replied_to is not None and replied_to.from_person and not replied_to.spam_verdict.is_spam:
-                    found.answered.append(replied_to)
-            elif each.from_person and not each.spam_verdict.is_spam and name in each.message.mentions:
-                found.mentioned_in.append(each)
-        return found
+                    activity.answered.append(replied_to)
+            elif entry.from_person and not entry.spam_verdict.is_spam and name in entry.message.mentions:
+                activity.mentioned_in.append(entry)
+        return activity
 
 
 @dataclass(frozen=True)
@@ -76,9 +76,9 @@ def compute_drift(
     if not activity.lines_said and not activity.mentioned_in:
         return traits, interests, []
     changes: list[DriftChange] = []
-    questions = [each for each in activity.answered if "?" in each.message.text]
+    questions = [entry for entry in activity.answered if "?" in entry.message.text]
     answered, mentioned = len(activity.answered), len(activity.mentioned_in)
-    wanted: dict[str, tuple[float, str, list[ChatEntry]]] = {
+    deltas: dict[str, tuple[float, str, list[ChatEntry]]] = {
         "talkativeness": (
             0.01 * mentioned - 0.01 * (not mentioned),
             "how often people spoke to them",
@@ -95,31 +95,30 @@ def compute_drift(
     }
     values = {}
     for name in TRAITS:
-        delta, why, evidence = wanted[name]
+        delta, why, evidence = deltas[name]
         before = getattr(traits, name)
-        values[name] = bounded_trait(getattr(authored.traits, name), before, delta)
+        values[name] = bound_trait(getattr(authored.traits, name), before, delta)
         if values[name] != before:
-            ids = tuple(each.message.id for each in evidence[:_MAX_EVIDENCE])
+            ids = tuple(entry.message.id for entry in evidence[:_MAX_EVIDENCE])
             changes.append(DriftChange(name, before, values[name], why, ids))
-    return Traits(**values), _interests(authored, interests, activity, changes), changes
+    return Traits(**values), _update_interests(authored, interests, activity, changes), changes
 
 
-def bounded_trait(authored: float, before: float, delta: float) -> float:
+def bound_trait(authored: float, before: float, delta: float) -> float:
     """Apply a delta, limited per session, in total from the authored value, and to 0–1."""
     step = max(-MAX_STEP_PER_SESSION, min(MAX_STEP_PER_SESSION, delta))
     low, high = max(0.0, authored - MAX_TOTAL_DRIFT), min(1.0, authored + MAX_TOTAL_DRIFT)
     return round(max(low, min(high, before + step)), _DECIMALS)
 
 
-def _interests(
+def _update_interests(
     authored: Persona, interests: tuple[str, ...], activity: SessionActivity, changes: list[DriftChange]
 ) -> tuple[str, ...]:
     """Add what several people talked about with the persona; beyond the limit the oldest acquired one is dropped."""
-    counts: Counter[str] = Counter()
-    for each in activity.answered:
-        counts.update(each.words)
-    authors = {word: {each.message.author.name for each in activity.answered if word in each.words} for word in counts}
-    names = {each.message.author.name for each in activity.answered} | {authored.name}
+    answered = activity.answered
+    counts = Counter(word for entry in answered for word in entry.words)
+    authors = {word: {entry.message.author.name for entry in answered if word in entry.words} for word in counts}
+    names = {entry.message.author.name for entry in answered} | {authored.name}
     kept = list(interests)
     for word in sorted(
         word for word, times in counts.items() if times >= _MIN_TOPIC_MESSAGES and len(authors[word]) > 1
@@ -127,12 +126,12 @@ def _interests(
         if word in kept or word in names:
             continue
         if len(kept) >= max(_MAX_INTERESTS, len(authored.interests) + _MAX_ACQUIRED):
-            acquired = [each for each in interests if each in kept and each not in authored.interests]
+            acquired = [interest for interest in interests if interest in kept and interest not in authored.interests]
             if not acquired:
                 break
             kept.remove(acquired[0])
             changes.append(DriftChange("interest", acquired[0], "", "replaced by a newer one"))
-        ids = tuple(each.message.id for each in activity.answered if word in each.words)[:_MAX_EVIDENCE]
+        ids = tuple(entry.message.id for entry in answered if word in entry.words)[:_MAX_EVIDENCE]
         kept.append(word)
         changes.append(DriftChange("interest", "", word, "several people talked with them about it", ids))
     return tuple(kept)
@@ -168,8 +167,8 @@ class PersonaDrift:
         number, frozen = self._current_number(persona)
         if frozen:
             return []
-        now = self._snapshot(persona, number)
-        traits, interests, changes = compute_drift(persona, now.traits, now.interests, activity)
+        current = self._snapshot(persona, number)
+        traits, interests, changes = compute_drift(persona, current.traits, current.interests, activity)
         if not changes:
             return []
         state = {"traits": traits.model_dump(), "interests": list(interests)}

@@ -16,7 +16,7 @@ from coterie.llm import Caller, ModelError, Models, Priority, Prompt, Role
 from coterie.modes.crowd.decisions import derive_seed
 from coterie.modes.crowd.events import LineOutcome
 from coterie.modes.crowd.personas import Situation
-from coterie.modes.crowd.prompts import LineRequest, build_messages, instructions, situation_text
+from coterie.modes.crowd.prompts import LineRequest, build_instructions, build_messages, describe_situation
 
 _ATTEMPTS = 2
 NO_LINE = "it has no line for this"
@@ -40,10 +40,10 @@ def shorten(text: str) -> str:
     if len(words) <= _MAX_WORDS:
         return text
     earliest, latest = words[_MIN_WORDS - 1].end(), words[_MAX_WORDS - 1].end()
-    ends = [found.end() for found in _SENTENCE_END.finditer(text) if earliest <= found.start() <= latest]
+    ends = [match.end() for match in _SENTENCE_END.finditer(text) if earliest <= match.start() <= latest]
     if ends:
         return text[: ends[0]]
-    clauses = [found.start() for found in _CLAUSE_END.finditer(text) if earliest <= found.start() <= latest]
+    clauses = [match.start() for match in _CLAUSE_END.finditer(text) if earliest <= match.start() <= latest]
     return text[: clauses[-1]] if clauses else text
 
 
@@ -119,7 +119,7 @@ class LineRules:
             first = cut[: ends + 1] if ends > self._max_length // 3 else cut.rsplit(" ", 1)[0]
         return "".join(c for c in first if c.isprintable()).strip()
 
-    def rejection_reason(
+    def refusal_reason(
         self, line: str, prompts: Sequence[str] = (), example_lines: Iterable[str] = (), *, to_person: bool = False
     ) -> str:
         """Why a cleaned line cannot be posted; empty if it can.
@@ -157,9 +157,9 @@ def _word_pairs(text: str) -> frozenset[str]:
     return frozenset(pairs if len(words) > 2 else [" ".join(words)])
 
 
-def _is_near_copy(one: frozenset[str], other: frozenset[str]) -> bool:
-    shared = len(one & other)
-    return shared > 0 and shared / len(one | other) >= _COPY_SIMILARITY
+def _is_near_copy(pairs: frozenset[str], other: frozenset[str]) -> bool:
+    shared = len(pairs & other)
+    return shared > 0 and shared / len(pairs | other) >= _COPY_SIMILARITY
 
 
 def _paraphrases(line: str, instructions: Iterable[str]) -> bool:
@@ -193,8 +193,8 @@ class CannedLines:
         """Return a line, a different one per attempt; empty if there is none left."""
         lines: list[str] = []
         for situation in (request.situation, *_FALLBACK_SITUATIONS.get(request.situation, ("idle",))):
-            known = request.persona.lines.get(situation, ())
-            lines += _rotated([line for line in known if request.topics or "{topic}" not in line], request.seed)
+            authored = request.persona.lines.get(situation, ())
+            lines += _rotate([line for line in authored if request.topics or "{topic}" not in line], request.seed)
         if attempt >= len(lines):
             return ""
         line = lines[attempt]
@@ -210,7 +210,7 @@ class CannedLines:
         )
 
 
-def _rotated(lines: list[str], seed: int) -> list[str]:
+def _rotate(lines: list[str], seed: int) -> list[str]:
     """Rotate the lines by an offset derived from the seed."""
     start = derive_seed(seed, "phrase") % len(lines) if lines else 0
     return lines[start:] + lines[:start]
@@ -235,7 +235,7 @@ class CannedLineWriter:
         reason = NO_LINE
         for attempt in range(2 * _ATTEMPTS + 2):
             text = self._rules.clean(self._lines.write(request, attempt), request.persona.name)
-            reason = self._rules.rejection_reason(text, to_person=request.recipient_is_person)
+            reason = self._rules.refusal_reason(text, to_person=request.recipient_is_person)
             if not reason:
                 return WrittenLine("written", text, self._lines.name)
         return WrittenLine("refused", reason=reason)
@@ -271,7 +271,7 @@ class ModelLineWriter:
     async def _ask(self, request: LineRequest, deadline_s: float) -> WrittenLine:
         messages = build_messages(request)
         # A line may repeat memories, but not the rest of the instructions.
-        prompts = (instructions(replace(request, memories=())), situation_text(request))
+        prompts = (build_instructions(replace(request, memories=())), describe_situation(request))
         reason = ""
         for attempt in range(_ATTEMPTS):
             prompt = Prompt(
@@ -289,7 +289,7 @@ class ModelLineWriter:
                 deadline_s=deadline_s,
             )
             text = remove_unpaired_marks(shorten(self._rules.clean(answer.text, request.persona.name)))
-            reason = length_problem(text) or self._rules.rejection_reason(
+            reason = length_problem(text) or self._rules.refusal_reason(
                 text, prompts, request.persona.complete_lines(), to_person=request.recipient_is_person
             )
             if not reason:

@@ -55,20 +55,20 @@ _RULES: tuple[tuple[re.Pattern[str], MemoryType, float], ...] = (
 
 def extract_by_rules(request: ExtractionRequest) -> Operations:
     """Propose memories from patterns such as "my favourite" or "remember that"."""
-    found = []
+    operations = []
     for turn in request.turns:
         if "?" in turn.text and "remember" not in turn.text.casefold():
             continue
         for pattern, kind, confidence in _RULES:
             if pattern.search(turn.text):
                 text = f"{turn.speaker}: " + re.sub(r"@\S+\s*", "", turn.text).strip()
-                found.append(
+                operations.append(
                     Operation(
                         op="ADD", text=text, type=kind, evidence=[turn.id], about=[turn.speaker], confidence=confidence
                     )
                 )
                 break
-    return Operations(operations=found)
+    return Operations(operations=operations)
 
 
 class PersonaMemory:
@@ -131,9 +131,9 @@ class PersonaMemory:
         # Anybody may read the chat, so only memories that nobody is excluded from are recalled.
         people = self._people()
         view = Viewpoint.of(self._owner(request.persona.name), self._room, [ANYBODY, *people], people)
-        found = self._memory.recall_as(view, question, k=2 * _MAX_RECALLED)
+        recalled = self._memory.recall_as(view, question, k=2 * _MAX_RECALLED)
         best = sorted(
-            found,
+            recalled,
             key=lambda each: (
                 -each.score - _PEOPLE_BONUS * any(name not in self._personas for name in each.memory.about)
             ),

@@ -41,9 +41,9 @@ class CrowdMetrics(Collector):
     async def run(self, stop: asyncio.Event) -> None:
         """Count until `stop` is set. If counting falls behind, counts are lost, not messages."""
         async with asyncio.TaskGroup() as tasks:
-            counting = [tasks.create_task(self._subscribe(pattern)) for pattern in _SUBJECT_PATTERNS]
+            subscriptions = [tasks.create_task(self._subscribe(pattern)) for pattern in _SUBJECT_PATTERNS]
             await stop.wait()
-            for task in counting:
+            for task in subscriptions:
                 task.cancel()
 
     async def _subscribe(self, pattern: str) -> None:

@@ -71,7 +71,7 @@ _TRAIT_WORDS = {
     "warmth": ("warm", "dry"),
 }
 _SAMPLES = 6
-_shortened = partial(textwrap.shorten, placeholder=" …")
+_shorten = partial(textwrap.shorten, placeholder=" …")
 _MAX_NAME, _MAX_BIO, _MAX_VOICE = 25, 500, 380
 
 
@@ -88,10 +88,10 @@ def character_id(persona: Persona) -> str:
 def persona_from_character(character: Identity) -> Persona:
     """Create a persona from a character, with default traits to be edited by hand."""
     name = re.sub(r"[^a-z0-9]+", "_", character.name.casefold()).strip("_")[:_MAX_NAME] or "somebody"
-    bio = _shortened(character.persona, _MAX_BIO) or "Is there for the company."
-    voice = _shortened(" / ".join(character.voice_samples), _MAX_VOICE) or "few words, and their own."
+    bio = _shorten(character.persona, _MAX_BIO) or "Is there for the company."
+    voice = _shorten(" / ".join(character.voice_samples), _MAX_VOICE) or "few words, and their own."
     return Persona(
-        name=name, character=character.id, bio=f"{_shortened(character.name, 60)}. {bio}", voice=f"As in: {voice}"
+        name=name, character=character.id, bio=f"{_shorten(character.name, 60)}. {bio}", voice=f"As in: {voice}"
     )
 
 

@@ -69,13 +69,13 @@ _MAX_TRANSCRIPT_CHARS = 300
 
 def build_messages(request: LineRequest) -> tuple[PromptMessage, ...]:
     return (
-        PromptMessage(role="system", text=instructions(request)),
-        *(message for cue, line in examples(request) for message in _exchange(cue, line)),
-        PromptMessage(role="user", text=situation_text(request)),
+        PromptMessage(role="system", text=build_instructions(request)),
+        *(message for cue, line in choose_examples(request) for message in _exchange(cue, line)),
+        PromptMessage(role="user", text=describe_situation(request)),
     )
 
 
-def instructions(request: LineRequest) -> str:
+def build_instructions(request: LineRequest) -> str:
     persona = request.persona
     return "\n".join(
         [
@@ -87,14 +87,14 @@ def instructions(request: LineRequest) -> str:
     )
 
 
-def examples(request: LineRequest) -> list[tuple[str, str]]:
+def choose_examples(request: LineRequest) -> list[tuple[str, str]]:
     """Return cues with the persona's answer to each, chosen by the seed."""
     persona = request.persona
     available = ((cue, persona.complete_lines(kind)) for kind, cue in _EXAMPLE_CUES)
     return [(cue.format(name=persona.name), lines[request.seed % len(lines)]) for cue, lines in available if lines]
 
 
-def situation_text(request: LineRequest) -> str:
+def describe_situation(request: LineRequest) -> str:
     """Describe the current situation, with all quoted text in quotation marks. The answered message comes last."""
     parts = []
     if request.recent:

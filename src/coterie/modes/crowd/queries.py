@@ -59,8 +59,8 @@ def find_decision(store: Store, room: str, decision: str) -> SpeakDecision | Non
 
 def audit_records(store: Store, room: str, limit: int = 100) -> list[AuditRecord]:
     """Return the latest audit records, newest first."""
-    found = store.reader.read(room_stream(room), kinds=[CrowdAudited.kind], limit=limit, newest_first=True)
-    return [event.payload.record for event in found if isinstance(event.payload, CrowdAudited)]
+    events = store.reader.read(room_stream(room), kinds=[CrowdAudited.kind], limit=limit, newest_first=True)
+    return [event.payload.record for event in events if isinstance(event.payload, CrowdAudited)]
 
 
 def replay_with_change(reader: LogReader, room: str, moderator: Moderator, changed: Persona) -> ReplayResult:

@@ -59,10 +59,10 @@ class CrowdRoom(ChatRoom):
 
     def persona(self, name: str) -> Persona:
         """Return a persona as authored."""
-        found = next((persona for persona in self.authored_personas if persona.name == name), None)
-        if found is None:
+        persona = next((persona for persona in self.authored_personas if persona.name == name), None)
+        if persona is None:
             raise NoSuchCrowd(f"There is no {name} in {self.rules.title}.", "The room's page lists its personas.")
-        return found
+        return persona
 
 
 class CrowdService:
@@ -85,8 +85,8 @@ class CrowdService:
     async def room(self, name: str) -> CrowdRoom:
         """Return a room, opening it on first use."""
         async with self._open_lock:
-            if (known := self._rooms.get(name)) is not None:
-                return known
+            if (room := self._rooms.get(name)) is not None:
+                return room
             rules = self.configs.room(name)
             authored = self.configs.personas_in(rules)
             gateway = Gateway(self._store, admission_for(rules, authored, self.configs.moderator(rules)), self._clock)
@@ -190,10 +190,9 @@ class CrowdService:
                 memory=memory,
             )
             self._set_state(room, "live")
-            await room.live.run(_recorded(contexts, room), linger_s=_LINGER_S / speed)
+            await room.live.run(_record_contexts(contexts, room), linger_s=_LINGER_S / speed)
         except* CoterieError as errors:
-            first = next(_leaves(errors))
-            room.problem = f"{first}"
+            room.problem = str(next(_leaf_errors(errors)))
             _log.warning("crowd_session_ended", room=name, error=room.problem)
         finally:
             await self._end_session(room)
@@ -227,15 +226,15 @@ class CrowdService:
         self._store.bus.publish([BusMessage(f"crowd.state.{room.rules.name}", state)])
 
 
-async def _recorded(contexts: AsyncIterator[StreamContext], room: CrowdRoom) -> AsyncIterator[StreamContext]:
+async def _record_contexts(contexts: AsyncIterator[StreamContext], room: CrowdRoom) -> AsyncIterator[StreamContext]:
     async for context in contexts:
         room.contexts.append(context)
         yield context
 
 
-def _leaves(group: BaseExceptionGroup[CoterieError]) -> Iterator[CoterieError]:
+def _leaf_errors(group: BaseExceptionGroup[CoterieError]) -> Iterator[CoterieError]:
     for error in group.exceptions:
         if isinstance(error, BaseExceptionGroup):
-            yield from _leaves(error)
+            yield from _leaf_errors(error)
         else:
             yield error

@@ -154,10 +154,10 @@ class CrowdConfigs:
         return {file.stem: self._load(Persona, file) for file in self._files("personas")}
 
     def persona(self, name: str) -> Persona:
-        found = self.personas().get(name)
-        if found is None:
+        persona = self.personas().get(name)
+        if persona is None:
             raise NoSuchCrowd(f"There is no persona {name}.", "`coterie crowd rooms` lists all personas.")
-        return found
+        return persona
 
     def personas_in(self, room: RoomConfig) -> list[Persona]:
         """Return the personas of a room, ordered by name."""
@@ -175,14 +175,14 @@ class CrowdConfigs:
         return Moderator(read_wordlists(folder for folder in folders if folder.is_dir()), room.moderation)
 
     def _files(self, kind: str) -> list[Path]:
-        found = {file.name: file for folder in self._folders for file in (folder / kind).glob("*.toml")}
-        return [file for _, file in sorted(found.items())]
+        files = {file.name: file for folder in self._folders for file in (folder / kind).glob("*.toml")}
+        return [file for _, file in sorted(files.items())]
 
     def _load(self, kind: type[S], file: Path) -> S:
-        changed = file.stat().st_mtime_ns
-        known = self._cache.get(file)
-        if known is not None and known[0] == changed and isinstance(known[1], kind):
-            return known[1]
+        modified = file.stat().st_mtime_ns
+        cached = self._cache.get(file)
+        if cached is not None and cached[0] == modified and isinstance(cached[1], kind):
+            return cached[1]
         try:
             value = load_config(kind, file=file).settings
         except ConfigError as error:
@@ -191,5 +191,5 @@ class CrowdConfigs:
             raise BadCrowdConfig(
                 f"{file.name} is about {getattr(value, 'name', '')}.", "Give the file the name in its `name` field."
             )
-        self._cache[file] = (changed, value)
+        self._cache[file] = (modified, value)
         return value

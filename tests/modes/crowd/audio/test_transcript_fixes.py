@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from coterie.modes.crowd.audio.transcriber import fix_transcript, fixed_sentences
+from coterie.modes.crowd.audio.transcriber import fix_sentences, fix_transcript
 from coterie.modes.crowd.session.stream_context import asks_chat
 
 
@@ -71,7 +71,7 @@ def test_c9_fixing_is_idempotent_and_keeps_all_sentences(text: str) -> None:
     once = fix_transcript(text)
     assert fix_transcript(once) == once
     assert len(once.split()) <= len(text.split())
-    assert " ".join(fixed_sentences(text)) == once
+    assert " ".join(fix_sentences(text)) == once
 
 
 @pytest.mark.parametrize(

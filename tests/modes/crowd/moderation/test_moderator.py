@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from bench.lib.evasion_messages import evasions, innocents
 from coterie.base.errors import ConfigError
 from coterie.modes.crowd.moderation import ModerationPolicy, Moderator, read_wordlists
-from coterie.modes.crowd.moderation.moderator import MessageScanner, hosts, redact
+from coterie.modes.crowd.moderation.moderator import MessageScanner, linked_hosts, redact
 from coterie.modes.crowd.moderation.wordlist import alternative_readings, fold
 from coterie.modes.crowd.settings import SHIPPED_CONFIGS
 
@@ -169,8 +169,8 @@ def test_c16_links_by_policy() -> None:
     assert refusal.rule == "links"
     assert Moderator([], ModerationPolicy(links="none")).check("https://twitch.tv").refusal is not None
     assert Moderator([], ModerationPolicy(links="allow")).check("evil.xyz").refusal is None
-    assert hosts("that was great.no really, v1.2 and e.g. this") == []
-    assert hosts("notyoutube.com") == ["notyoutube.com"]
+    assert linked_hosts("that was great.no really, v1.2 and e.g. this") == []
+    assert linked_hosts("notyoutube.com") == ["notyoutube.com"]
 
 
 def test_c16_an_own_list_replaces_the_shipped_one(tmp_path: Path) -> None:

@@ -161,7 +161,7 @@ def test_c7_line_rules(raw: str, cleaned: str | None, reason: str) -> None:
     assert cleaned is None or line == cleaned
     assert len(line) <= 100
     prompts = ["You are warm. Never be cruel, lower case, garden metaphors always. Be brief."]
-    found = rules.rejection_reason(line, prompts, ["the soil remembers"])
+    found = rules.refusal_reason(line, prompts, ["the soil remembers"])
     assert reason in found
     assert bool(reason) == bool(found)
 
@@ -169,11 +169,11 @@ def test_c7_line_rules(raw: str, cleaned: str | None, reason: str) -> None:
 def test_c7_an_answer_to_a_person_may_repeat_an_older_line() -> None:
     rules = LineRules(100)
     rules.add_recent("here. under the awning")
-    assert rules.rejection_reason("here. under the awning", to_person=True)
+    assert rules.refusal_reason("here. under the awning", to_person=True)
     for number in range(50):
         rules.add_recent(f"{number} something else {number} entirely {number}")
-    assert rules.rejection_reason("here. under the awning")
-    assert rules.rejection_reason("here. under the awning", to_person=True) == ""
+    assert rules.refusal_reason("here. under the awning")
+    assert rules.refusal_reason("here. under the awning", to_person=True) == ""
 
 
 def test_c17_the_session_does_not_depend_on_workers_and_order(play: Play, configs: CrowdConfigs) -> None:

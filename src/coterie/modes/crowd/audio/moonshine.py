@@ -54,7 +54,7 @@ def beam_search(
     """Find likely token sequences up to `end` or `max_tokens`; `first` is the distribution of the first token."""
     prefixes = [_Prefix((), 0.0)]
     scores = first.reshape(1, -1).copy()
-    found: list[Hypothesis] = []
+    hypotheses: list[Hypothesis] = []
     for length in range(1, max_tokens + 1):
         extended: list[tuple[float, int, int]] = []
         for place, prefix in enumerate(prefixes):
@@ -65,16 +65,16 @@ def beam_search(
         kept: list[tuple[float, int, int]] = []
         for score, place, token in sorted(extended, reverse=True):
             if token == end:
-                found.append(Hypothesis(prefixes[place].tokens, score))
+                hypotheses.append(Hypothesis(prefixes[place].tokens, score))
             else:
                 kept.append((score, place, token))
             if len(kept) == width:
                 break
-        if len(found) >= width and max(each.score() for each in found) >= kept[0][0] / length**_LENGTH_PENALTY:
+        if len(hypotheses) >= width and max(map(Hypothesis.score, hypotheses)) >= kept[0][0] / length**_LENGTH_PENALTY:
             break
         prefixes = [_Prefix((*prefixes[place].tokens, token), score) for score, place, token in kept]
         scores = step([place for _, place, _ in kept], [token for _, _, token in kept])
-    return found or [Hypothesis(prefixes[0].tokens, prefixes[0].log_probability, ended=False)]
+    return hypotheses or [Hypothesis(prefixes[0].tokens, prefixes[0].log_probability, ended=False)]
 
 
 _BONUS = 2.5
@@ -216,10 +216,10 @@ class Moonshine:
     def transcribe(self, samples: Samples) -> str:
         if len(samples) < _MIN_SAMPLES:
             return ""
-        found = list(self._executor.map(lambda each: self._transcribe_once(each.apply(samples)), _VARIANTS))
-        if len({_NON_WORD.sub(" ", each.text).strip().casefold() for each in found}) > 1:
-            found.append(self._transcribe_once(_TIE_BREAK_VARIANT.apply(samples)))
-        return max(found, key=lambda each: each.score).text
+        results = list(self._executor.map(lambda variant: self._transcribe_once(variant.apply(samples)), _VARIANTS))
+        if len({_NON_WORD.sub(" ", result.text).strip().casefold() for result in results}) > 1:
+            results.append(self._transcribe_once(_TIE_BREAK_VARIANT.apply(samples)))
+        return max(results, key=lambda result: result.score).text
 
     def _decode_tokens(self, hypothesis: Hypothesis) -> str:
         text = b"".join(self._tokens[token] for token in hypothesis.tokens if token > _LAST_SPECIAL_TOKEN)
@@ -234,7 +234,7 @@ class Moonshine:
         )
         decoder = _Decoder(self._decoder, self._cache_names, self._output_names, hidden)
         max_tokens = round(len(sound) / SAMPLE_RATE * _TOKENS_A_SECOND)
-        found = beam_search(
+        hypotheses = beam_search(
             decoder.first(),
             decoder.step,
             end=_END_TOKEN,
@@ -242,9 +242,9 @@ class Moonshine:
             width=_BEAM_WIDTH,
             bonus=self._expected.bonus,
         )
-        return max(map(self._scored, found), key=lambda each: each.score)
+        return max(map(self._score, hypotheses), key=lambda transcription: transcription.score)
 
-    def _scored(self, hypothesis: Hypothesis) -> Transcription:
+    def _score(self, hypothesis: Hypothesis) -> Transcription:
         text = self._decode_tokens(hypothesis)
         return Transcription(text, hypothesis.score(_PRIOR_WEIGHT * self._prior.log_probability(text)))
 
@@ -266,8 +266,8 @@ class _Decoder:
     def step(self, places: list[int], tokens: list[int]) -> LogProbabilities:
         # The encoder cache is the same for all prefixes; only their number may have changed.
         self._state = {
-            name: each[places] if ".decoder." in name or len(each) != len(places) else each
-            for name, each in self._state.items()
+            name: cache[places] if ".decoder." in name or len(cache) != len(places) else cache
+            for name, cache in self._state.items()
         }
         return self._run(tokens, continued=True)
 
@@ -284,12 +284,12 @@ class _Decoder:
                 **self._state,
             },
         )
-        named = dict(zip(self._output_names, outputs, strict=True))
+        outputs_by_name = dict(zip(self._output_names, outputs, strict=True))
         for name in self._state:
             # The encoder cache is returned only by the first step.
             if not continued or ".decoder." in name:
-                self._state[name] = named[name.replace("past_key_values", "present")]
-        return _log_softmax(named["logits"][:, -1])
+                self._state[name] = outputs_by_name[name.replace("past_key_values", "present")]
+        return _log_softmax(outputs_by_name["logits"][:, -1])
 
 
 def _log_softmax(logits: npt.NDArray[np.float32]) -> LogProbabilities:
@@ -306,12 +306,12 @@ def _normalise_volume(samples: Samples) -> Samples:
 
 def _parse_tokens(file: bytes) -> list[bytes]:
     """Parse the tokenizer file: for each token its length in one or two bytes, then its bytes."""
-    found: list[bytes] = []
+    tokens: list[bytes] = []
     at = 0
     while at < len(file):
         length, at = file[at], at + 1
         if length >= 128:
             length, at = length - 128 + 128 * file[at], at + 1
-        found.append(file[at : at + length])
+        tokens.append(file[at : at + length])
         at += length
-    return found
+    return tokens

@@ -15,7 +15,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from coterie.base.clock import Clock, to_micros
+from coterie.base.clock import Clock
 from coterie.base.errors import MissingExtra
 from coterie.modes.crowd.audio.moonshine import Moonshine
 from coterie.modes.crowd.audio.source import CHUNK_S, SAMPLE_RATE, Samples, Utterance, UtteranceDetector
@@ -51,8 +51,8 @@ class Whisper:
         self._model: Any = WhisperModel(str(weights), compute_type="int8", local_files_only=True)
 
     def transcribe(self, samples: Samples) -> str:
-        found, _ = self._model.transcribe(samples, beam_size=1, condition_on_previous_text=False)
-        return " ".join(segment.text.strip() for segment in found).strip()
+        segments, _ = self._model.transcribe(samples, beam_size=1, condition_on_previous_text=False)
+        return " ".join(segment.text.strip() for segment in segments).strip()
 
 
 def create_recogniser(name: str = "moonshine") -> Recogniser:
@@ -109,21 +109,21 @@ _ADDRESS_PATTERNS = tuple(
 
 def fix_transcript(text: str) -> str:
     """Correct the spelling of a transcript and how it addresses the chat."""
-    return " ".join(fixed_sentences(text))
+    return " ".join(fix_sentences(text))
 
 
-def fixed_sentences(text: str) -> list[str]:
-    found: list[str] = []
-    for each in _SENTENCES.split(" ".join(text.split())):
-        sentence = _fix_chat_address(_modern_spelling(each))
+def fix_sentences(text: str) -> list[str]:
+    sentences: list[str] = []
+    for raw in _SENTENCES.split(" ".join(text.split())):
+        sentence = _fix_chat_address(_modern_spelling(raw))
         # Recognisers write an address as its own sentence; join it with the question.
-        if found and _CALL_AHEAD.fullmatch(found[-1]):
-            found[-1] = f"{found[-1].rstrip('.!')}, {sentence}"
-        elif found and found[-1].endswith("?") and _CALL_BEHIND.fullmatch(sentence):
-            found[-1] = f"{found[-1].rstrip('?')}, chat?"
+        if sentences and _CALL_AHEAD.fullmatch(sentences[-1]):
+            sentences[-1] = f"{sentences[-1].rstrip('.!')}, {sentence}"
+        elif sentences and sentences[-1].endswith("?") and _CALL_BEHIND.fullmatch(sentence):
+            sentences[-1] = f"{sentences[-1].rstrip('?')}, chat?"
         elif sentence:
-            found.append(sentence)
-    return found
+            sentences.append(sentence)
+    return sentences
 
 
 def _modern_spelling(sentence: str) -> str:
@@ -164,31 +164,31 @@ async def transcribe_stream(
                 number += 1
                 if (utterance := utterances.add(chunk)) is not None:
                     ago_ms = round((number * CHUNK_S - utterance.end_s) * 1_000)
-                    queue.put_nowait((utterance, _now(clock) - ago_ms))
+                    queue.put_nowait((utterance, clock.now_ms() - ago_ms))
             if (utterance := utterances.finish()) is not None:
-                queue.put_nowait((utterance, _now(clock)))
+                queue.put_nowait((utterance, clock.now_ms()))
         finally:
             queue.put_nowait(None)
 
     rolling = RollingContext(room)
     loop = asyncio.get_running_loop()
-    detecting = asyncio.create_task(detect_utterances())
+    detection = asyncio.create_task(detect_utterances())
     try:
         with ThreadPoolExecutor(1, thread_name_prefix="recogniser") as executor:
-            while (waiting := await _next(queue)) is not None:
+            while (waiting := await _next_utterance(queue)) is not None:
                 utterance, ended_ms = waiting
                 text = await loop.run_in_executor(executor, recogniser.transcribe, utterance.samples)
-                for sentence in fixed_sentences(text):
+                for sentence in fix_sentences(text):
                     if line := sentence[:_MAX_LINE_CHARS]:
                         kind, confidence = detect_event(line) or (None, 0.0)
                         yield rolling.add(line, ended_ms, kind, confidence)
-        await detecting  # raises what went wrong with the audio
+        await detection  # raises what went wrong with the audio
     finally:
-        detecting.cancel()
-        await asyncio.gather(detecting, return_exceptions=True)
+        detection.cancel()
+        await asyncio.gather(detection, return_exceptions=True)
 
 
-async def _next(queue: asyncio.Queue[tuple[Utterance, int] | None]) -> tuple[Utterance, int] | None:
+async def _next_utterance(queue: asyncio.Queue[tuple[Utterance, int] | None]) -> tuple[Utterance, int] | None:
     """Return the next utterance, joined with all that are waiting behind it."""
     first = await queue.get()
     while first is not None and not queue.empty():
@@ -204,7 +204,3 @@ def _concatenate(one: Utterance, other: Utterance) -> Utterance:
     pause = np.zeros(round(0.3 * SAMPLE_RATE), dtype=np.float32)
     samples = np.concatenate([one.samples, pause, other.samples])[-round(_MAX_JOINED_S * SAMPLE_RATE) :]
     return Utterance(samples, one.start_s, other.end_s)
-
-
-def _now(clock: Clock) -> int:
-    return to_micros(clock.now()) // 1_000

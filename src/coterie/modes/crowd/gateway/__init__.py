@@ -1,6 +1,6 @@
 """The chat gateway: validates, moderates, numbers, stores and broadcasts messages. It never calls a model."""
 
-from coterie.modes.crowd.gateway.admission import Admission, Admitted, Rejected, RoomLimits
+from coterie.modes.crowd.gateway.admission import Admission, Admitted, Refused, RoomLimits
 from coterie.modes.crowd.gateway.gateway import (
     MAX_OUTSTANDING_BYTES,
     ChatRoom,
@@ -20,7 +20,7 @@ __all__ = [
     "Fanout",
     "Frame",
     "Gateway",
-    "Rejected",
+    "Refused",
     "RoomLimits",
     "Socket",
 ]

@@ -129,7 +129,7 @@ class Admitted(NamedTuple):
     """The same post was sent before; `message` is the earlier result."""
 
 
-class Rejected(NamedTuple):
+class Refused(NamedTuple):
     error: MessageRefused
     audits: tuple[AuditRecord, ...]
 
@@ -176,18 +176,18 @@ class Admission:
             if len(self._sent) > _MAX_REMEMBERED:
                 self._sent.popitem(last=False)
 
-    def admit(self, post: ChatPost, now_ms: int) -> Admitted | Rejected:
+    def admit(self, post: ChatPost, now_ms: int) -> Admitted | Refused:
         author = post.author
-        if (before := self._sent.get((author.name, post.id))) is not None:
-            return Admitted(before, duplicate=True)
+        if (earlier := self._sent.get((author.name, post.id))) is not None:
+            return Admitted(earlier, duplicate=True)
         try:
             text = self._check(post, now_ms)
         except MessageRefused as refused:
-            return Rejected(refused, (self._audit("refused", refused.rule, refused.what, author, post.id, now_ms),))
+            return Refused(refused, (self._audit("refused", refused.rule, refused.what, author, post.id, now_ms),))
         verdict = self._moderator.check(text, strict=author.kind == "persona")
         if verdict.findings and (refusal := verdict.refusal) is not None:
             error = MessageRefused(refusal.rule, refusal.reason, "Rephrase it.")
-            return Rejected(error, (self._audit_finding(refusal, author, post.id, now_ms),))
+            return Refused(error, (self._audit_finding(refusal, author, post.id, now_ms),))
         self.moderation_state.record_message(author, now_ms)
         self.last_number += 1
         text = verdict.text
@@ -231,8 +231,8 @@ class Admission:
         return text
 
     def _mentions(self, text: str) -> tuple[str, ...]:
-        found = (self._names.get(name.casefold()) for name in _MENTION.findall(text))
-        return tuple(dict.fromkeys(name for name in found if name is not None))
+        known_names = (self._names.get(name.casefold()) for name in _MENTION.findall(text))
+        return tuple(dict.fromkeys(name for name in known_names if name is not None))
 
     def _audit_finding(self, finding: ModerationFinding, author: ChatAuthor, message: str, now_ms: int) -> AuditRecord:
         return self._audit(finding.action, finding.rule, finding.reason, author, message, now_ms)

@@ -251,17 +251,17 @@ class Gateway:
         """Return every message after a number, from the log if they are no longer in memory."""
         if not self._recent or self._recent[0].number <= number + 1:
             return [message for message in self._recent if message.number > number]
-        found: list[ChatMessage] = []
+        newest_first: list[ChatMessage] = []
         seq = await self._store.head(self.stream) + 1
-        while seq > 1 and (not found or found[-1].number > number + 1):
+        while seq > 1 and (not newest_first or newest_first[-1].number > number + 1):
             seq = max(1, seq - _PAGE_SIZE)
             page = await self._store.read(self.stream, after=seq - 1, limit=_PAGE_SIZE, kinds=["crowd_said"])
             messages = [event.payload.message for event in page if isinstance(event.payload, CrowdSaid)]
-            known = found[-1].number if found else 2**62
-            found.extend(message for message in reversed(messages) if number < message.number < known)
+            oldest = newest_first[-1].number if newest_first else 2**62
+            newest_first.extend(message for message in reversed(messages) if number < message.number < oldest)
             if messages and messages[0].number <= number + 1:
                 break
-        return found[::-1]
+        return newest_first[::-1]
 
     def now_ms(self) -> int:
         return self._clock.now_ms()

@@ -36,14 +36,14 @@ LINK_HINTS = (".", "://")
 """Every link contains one of these."""
 
 
-def hosts(text: str) -> list[str]:
+def linked_hosts(text: str) -> list[str]:
     """Return the hosts a text links to, with or without a scheme."""
     if not any(hint in text for hint in LINK_HINTS):
         return []
     return [(found[1] or found[2]).lower().removeprefix("www.") for found in _LINK.finditer(text)]
 
 
-def is_listed(host: str, allowed: Collection[str]) -> bool:
+def is_allowed_host(host: str, allowed: Collection[str]) -> bool:
     """Whether a host is an allowed domain or a subdomain of one."""
     return any(host == domain or host.endswith(f".{domain}") for domain in allowed)
 
@@ -253,9 +253,9 @@ class Moderator:
         worst, matcher = scan.worst, self._scanner.matcher
         if scan.disguises:
             for reading in alternative_readings(plain):
-                found = matcher.find(reading)
-                if found is not None and (worst is None or found.severity > worst.severity):
-                    worst = found
+                entry = matcher.find(reading)
+                if entry is not None and (worst is None or entry.severity > worst.severity):
+                    worst = entry
         if worst is None and any(mask in plain for mask in MASKS):
             for word in _MASKED.finditer(plain):
                 if (masked := matcher.find_masked(word[0])) is not None:
@@ -263,8 +263,8 @@ class Moderator:
         return worst
 
     def _unwanted_host(self, text: str) -> str | None:
-        named = hosts(text)
-        if not named:
+        linked = linked_hosts(text)
+        if not linked:
             return None
         allowed = self.policy.allowed_hosts if self.policy.links == "listed" else ()
-        return next((host for host in named if not is_listed(host, allowed)), None)
+        return next((host for host in linked if not is_allowed_host(host, allowed)), None)

@@ -1,4 +1,4 @@
-"""Moderation word lists and the text folding that sees through disguised spellings.
+"""Moderation word lists and the text folding that undoes disguised spellings.
 
 A list is a text file with one entry per line and one severity. `word` matches that word, `word*` the word with any
 ending, `*word*` the letters anywhere; an entry with a space is a phrase. A list may be encoded in ROT13.
@@ -108,43 +108,42 @@ def alternative_readings(plain: str) -> Iterator[str]:
 
 
 def _other_readings(plain: str) -> Iterator[str]:
-    spaced = _SPACED.search(plain) is not None
-    ways = dict.fromkeys((_SPACED.sub(_joined, plain), _SPACED.sub(_after_article, plain))) if spaced else (plain,)
-    for joined in ways:
+    # Without spaced letters both are the text itself.
+    for joined in dict.fromkeys((_SPACED.sub(_join_letters, plain), _SPACED.sub(_join_after_article, plain))):
         for signs in (_LEET, _AS_L) if "1" in joined or "|" in joined or "!" in joined else (_LEET,):
-            unsigned = _unsigned(joined, signs)
-            tight = _INSIDE.sub("", unsigned)
-            yield unsigned
-            yield tight
-            single = _BEFORE_ANOTHER.sub("", tight)
-            if single != tight and _STRETCHED.search(tight):
-                yield _BEFORE_TWO_MORE.sub("", tight)
-                yield _STRETCHED.sub(r"\1", tight)
-            yield single
+            letters = _replace_signs(joined, signs)
+            unseparated = _INSIDE.sub("", letters)
+            yield letters
+            yield unseparated
+            unrepeated = _BEFORE_ANOTHER.sub("", unseparated)
+            if unrepeated != unseparated and _STRETCHED.search(unseparated):
+                yield _BEFORE_TWO_MORE.sub("", unseparated)
+                yield _STRETCHED.sub(r"\1", unseparated)
+            yield unrepeated
 
 
-def _joined(letters: re.Match[str]) -> str:
+def _join_letters(letters: re.Match[str]) -> str:
     return f" {_GAPS.sub('', letters[0])} "
 
 
-def _after_article(letters: re.Match[str]) -> str:
+def _join_after_article(letters: re.Match[str]) -> str:
     """Join spaced letters, keeping a leading article as its own word: a w o r d."""
-    one = _GAPS.sub("", letters[0])
-    return f" {one[0]} {one[1:]} " if one[0] in "ai" else f" {one} "
+    joined = _GAPS.sub("", letters[0])
+    return f" {joined[0]} {joined[1:]} " if joined[0] in "ai" else f" {joined} "
 
 
-def _unsigned(text: str, signs: dict[int, str]) -> str:
+def _replace_signs(text: str, signs: dict[int, str]) -> str:
     """Replace signs and digits by letters in words with enough letters. "A55" stays as it is."""
 
-    def read(found: re.Match[str]) -> str:
-        word = found[0]
+    def replace(match: re.Match[str]) -> str:
+        word = match[0]
         digits = sum(map(str.isdigit, word))
         letters = sum(map(str.isalpha, word))
         return word if digits > letters or not (letters or len(word) > 2) else word.translate(signs)
 
     if "!" in text:
         text = _ENDING_SIGNS.sub(" ", text)
-    return _WORD_OF_SIGNS.sub(read, _RUNS_OF_SIGNS.sub(r"\1", text))
+    return _WORD_OF_SIGNS.sub(replace, _RUNS_OF_SIGNS.sub(r"\1", text))
 
 
 _HEADER = re.compile(r"#\s*(severity|encoding|reason):\s*(.+)")
@@ -181,8 +180,8 @@ def _read(file: Path) -> Wordlist:
     header = {"severity": "2", "encoding": "plain", "reason": f"It is on the list {file.stem}."}
     words: list[str] = []
     for line in file.read_text(encoding="utf-8").splitlines():
-        if found := _HEADER.match(line):
-            header[found[1]] = found[2].strip()
+        if field := _HEADER.match(line):
+            header[field[1]] = field[2].strip()
         elif line.strip() and not line.startswith("#"):
             words.append(line.strip())
     if header["severity"] not in ("1", "2", "3") or header["encoding"] not in ("plain", "rot13"):

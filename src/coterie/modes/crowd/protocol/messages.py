@@ -96,27 +96,27 @@ class ChatAuthor(WireModel):
 
 
 class Trace(WireModel):
-    """Where the seconds went between what was heard and the line on the screen, and why it was said. C10"""
+    """Why a line was written, and when each stage on its way to the chat ended, in milliseconds since 1970."""
 
     because: SpeakReason | None = None
     spoken_ms: int | None = None
-    """When the last of the stream's words that led to it was spoken."""
+    """When the last of the stream's words that caused it was spoken."""
     heard_ms: int | None = None
-    """When the words or the message that led to it came in."""
+    """When the words or the message that caused it arrived."""
     decided_ms: int | None = None
     written_ms: int | None = None
     posted_ms: int | None = None
     decision: str | None = None
-    """Names the decision, whose numbers can be looked up."""
+    """The decision, as `persona@tick`."""
 
 
 class ChatPost(WireMessage):
-    """What a sender asks the gateway to post. Who they are and what they may do is the gateway's to know."""
+    """A message as sent to the gateway, which decides whether it is admitted."""
 
     message_type = "chat_post"
 
     id: MessageId
-    """The sender's own; the same id again is the same message, said once."""
+    """Chosen by the sender; a post that repeats an id is admitted only once."""
     room: RoomName
     author: ChatAuthor
     text: str = Field(min_length=1)
@@ -129,19 +129,19 @@ class ChatMessage(WireMessage):
     message_type = "chat_message"
 
     id: MessageId
-    """`room-number`; numbers of a room only grow, and a reader resumes after the last one it saw."""
+    """`room-number`; numbers increase, and a reader resumes after the last one it received."""
     number: int = Field(ge=1)
     room: RoomName
     author: ChatAuthor
     text: LineText
     reply_to: MessageId | None = None
     mentions: tuple[str, ...] = ()
-    """Names, as their owners write them."""
+    """Mentioned names, spelled as in the room."""
     emotes: tuple[str, ...] = ()
     ts: int
     """Milliseconds since 1970, by the gateway's clock."""
     nonce: MessageId | None = None
-    """The sender's id of it."""
+    """The id of the post."""
     trace: Trace | None = None
 
 
@@ -157,12 +157,12 @@ class AuditRecord(WireMessage):
     ts: int
     action: AuditAction
     rule: str
-    """Which rule, by its name in the configuration: `blocklist:slur`, `rate`, `links`, `redact:email`."""
+    """The name of the rule: `blocklist:slur`, `rate`, `links`, `redact:email`."""
     reason: str
-    """In words that a moderator can read. Never holds what was redacted."""
+    """An explanation for moderators, without the redacted text."""
     author: ChatAuthor
     message: str | None = None
-    """The id of the message, where one came of it; else the sender's own id."""
+    """The id of the message if it was admitted, else the id of the post."""
     by: str = "gateway"
 
 
@@ -246,13 +246,13 @@ class Trends(WireMessage):
     room: RoomName
     ts: int
     velocity: float = Field(ge=0)
-    """Messages a second, over the last seconds."""
+    """Messages per second, over the last ten seconds."""
     top_tokens: tuple[TrendCount, ...] = ()
     top_emotes: tuple[TrendCount, ...] = ()
     bot_fraction: float = Field(ge=0, le=1)
     top_mentions: tuple[TrendCount, ...] = ()
     mood: float = Field(ge=-1, le=1)
-    """From gloomy to delighted."""
+    """From negative to positive."""
 
 
 MESSAGE_TYPES: tuple[type[WireMessage], ...] = (ChatPost, ChatMessage, StreamContext, Trends, AuditRecord)

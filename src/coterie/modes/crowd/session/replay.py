@@ -148,7 +148,7 @@ class Simulation:
         reason = NO_LINE
         for attempt in range(_ATTEMPTS):
             text = self.session.line_rules.clean(self._lines.write(request, attempt), request.persona.name)
-            reason = self.session.line_rules.rejection_reason(text, to_person=request.recipient_is_person)
+            reason = self.session.line_rules.refusal_reason(text, to_person=request.recipient_is_person)
             if not reason:
                 return text, ""
         return "", reason
@@ -158,7 +158,7 @@ class Simulation:
             due, _, pending = heapq.heappop(self._typing)
             # Another author may have written the same in the meantime.
             text = pending.text
-            reason = self.session.line_rules.rejection_reason(text, to_person=pending.request.recipient_is_person)
+            reason = self.session.line_rules.refusal_reason(text, to_person=pending.request.recipient_is_person)
             if reason:
                 text, reason = self._choose_line(pending.request)
             tick = pending.request.tick
@@ -192,12 +192,12 @@ def last_session_events(reader: LogReader, room: str) -> list[Payload]:
         raise BadRecording(
             f"Nothing was recorded in the room {room}.", f"Start with: coterie crowd run --room {room} …"
         )
-    found: list[Payload] = []
+    events: list[Payload] = []
     after = opened[0].seq - 1
     while page := reader.read(room_stream(room), after=after, limit=_PAGE_SIZE):
-        found.extend(event.payload for event in page)
+        events.extend(event.payload for event in page)
         after = page[-1].seq
-    return found
+    return events
 
 
 @dataclass
@@ -311,7 +311,7 @@ class Replay:
             request = self._session.line_request(decision, state)
             for attempt in range(_ATTEMPTS):
                 text = self._session.line_rules.clean(self._lines.write(request, attempt), decision.persona)
-                if not self._session.line_rules.rejection_reason(text, to_person=request.recipient_is_person):
+                if not self._session.line_rules.refusal_reason(text, to_person=request.recipient_is_person):
                     due = recorded.at_ms + self._session.typing_ms(decision, text)
                     pending = PendingLine(decision, request, recorded.at_ms, text)
                     heapq.heappush(self._typing, (due, decision.persona, pending))
@@ -329,10 +329,10 @@ class Replay:
             self._add_message(recorded, message, result)
             return
         key = recorded.trace.decision if recorded.trace is not None else None
-        found = self._awaiting_line.pop(key or "", None)
-        if found is None or recorded.trace is None:
+        awaiting = self._awaiting_line.pop(key or "", None)
+        if awaiting is None or recorded.trace is None:
             return  # the replay did not make that decision
-        decision, tick_ms = found
+        decision, tick_ms = awaiting
         tick = int((key or "@0").rpartition("@")[2])
         trace = recorded.trace
         written, posted = trace.written_ms or recorded.ts, trace.posted_ms or recorded.ts
@@ -350,14 +350,14 @@ class Replay:
         self._unread.append((recorded.number, message))
 
     def _cancel_line(self, event: CrowdWritten) -> None:
-        found = self._awaiting_line.pop(f"{event.persona}@{event.tick}", None)
-        if found is not None:
-            self._session.cancel_line(found[0])
+        awaiting = self._awaiting_line.pop(f"{event.persona}@{event.tick}", None)
+        if awaiting is not None:
+            self._session.cancel_line(awaiting[0])
 
     def _post_typed_until(self, at_ms: int, result: ReplayResult) -> None:
         while self._typing and self._typing[0][0] <= at_ms:
             due, _, pending = heapq.heappop(self._typing)
-            if self._session.line_rules.rejection_reason(pending.text, to_person=pending.request.recipient_is_person):
+            if self._session.line_rules.refusal_reason(pending.text, to_person=pending.request.recipient_is_person):
                 self._session.cancel_line(pending.decision)
                 continue
             post = self._session.post(pending.decision, pending.tick_ms, pending.request.tick, pending.text, due, due)
@@ -376,5 +376,5 @@ def admission_for(room: RoomConfig, personas: Iterable[Persona], moderator: Mode
 
 
 def _without(messages: list[ChatMessage], others: list[ChatMessage]) -> list[ChatMessage]:
-    known = {(message.author.name, message.text) for message in others}
-    return [message for message in messages if (message.author.name, message.text) not in known]
+    other_lines = {(message.author.name, message.text) for message in others}
+    return [message for message in messages if (message.author.name, message.text) not in other_lines]

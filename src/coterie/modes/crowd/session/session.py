@@ -278,7 +278,7 @@ class LiveSession:
         written_ms = self._gateway.now_ms()
         if line.outcome == "written":
             await asyncio.sleep(max(0.0, self.session.typing_ms(decision, line.text) / 1_000 - seconds))
-            reason = self.session.line_rules.rejection_reason(line.text, to_person=request.recipient_is_person)
+            reason = self.session.line_rules.refusal_reason(line.text, to_person=request.recipient_is_person)
             if reason:
                 line = WrittenLine("refused", line.text, line.model, reason)
         if line.outcome == "written":

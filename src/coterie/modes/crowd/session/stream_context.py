@@ -40,27 +40,27 @@ _ORDER = (
     rf"|(?:{_WH}|why)(?: (?!(?:i|we|you|he|she|it|they|the)\b)\w+){{0,2}} {_AUXILIARY}\b)"
 )
 """The same with any subject. It may also begin an incomplete sentence, so it needs further evidence."""
-_NOT_SPOKEN_OF = "".join(rf"(?<!\b{word} )" for word in ("the", "my", "this", "of", "to", "for", "with", "and", "in"))
+_NOT_MENTIONED = "".join(rf"(?<!\b{word} )" for word in ("the", "my", "this", "of", "to", "for", "with", "and", "in"))
 
-_CALLED = re.compile(
+_ADDRESSES_CHAT = re.compile(
     rf"^(?:\w+,? ){{0,2}}{CHAT},|,\s*{CHAT}\b[\s,.!?]*(?:\w+[.!?]?)?$|, {CHAT},|\bin chat\b"
     rf"|{_LEAD}{CHAT},? (?:{_ORDER}|{_CHOICE}[.?!]*$)|{_LEAD}{_CHOICE},? {CHAT}\b|, {CHAT} (?:{_ORDER}|{_WH}\b)"
-    rf"|{_LEAD}{_ORDER}.* {_NOT_SPOKEN_OF}chat[.?!]*$"
+    rf"|{_LEAD}{_ORDER}.* {_NOT_MENTIONED}chat[.?!]*$"
 )
 """The chat is addressed, not mentioned."""
-_FOR_WATCHERS = re.compile(
+_FOR_VIEWERS = re.compile(
     r"\b(?:you|your|you're|y'all|anyone|anybody|any of|somebody|who (?:here|else|wants|thinks)|any \w+s)\b"
     r"|\b(?:should|shall|do|are|can|could) (?:i|we)\b|\bhave we\b|\bam i\b|\bis it just me\b|\b(?:did|have) i already\b"
     r"|\bwho should\b|\bwould be a good\b"
     rf"|{_LEAD}(?:(?:is|do|does) my|(?:should|shall) (?:the|my|it|he|she|they))\b"
 )
 """A viewer could answer the question."""
-_BEGINS = re.compile(
+_STARTS_LIKE_QUESTION = re.compile(
     rf"(?:{_LEAD}|\b{CHAT},? )(?:(?:should|shall|does|did|what|what's|which|who|who's|where|when|why|how|would|could"
     rf"|can|is|are|am|was|were|any)\b|{_ORDER})"
 )
-_ASKS_IN_ORDER = re.compile(rf"{_LEAD}(?:{CHAT},? )?{_ORDER}")
-_ASKS_WATCHERS = re.compile(
+_QUESTION_ORDER = re.compile(rf"{_LEAD}(?:{CHAT},? )?{_ORDER}")
+_ASKS_VIEWERS = re.compile(
     rf"{_LEAD}(?:{CHAT},? )?(?:"
     r"(?:do|did|have|would|could|can|are|will|don't|didn't) (?:you|any(?:one|body)|some(?:one|body)|any of)\b"
     r"|(?:does|is|has|was) any(?:one|body)\b|is it just me\b"
@@ -91,7 +91,7 @@ _RHETORICAL = re.compile(
     r"|do you mind|can i just|(?:do )?you know what\b|(?:would|can|could) you (?:look at|believe)|come on\b"
     r")|\boh come on\b|(?:^|, )(?:who|what) are you(?: (?:doing(?: here| there)?|two|looking at))?[.?!]*$"
 )
-_SPOKEN_BY_OTHERS = re.compile(
+_QUOTED = re.compile(
     r"[,?] (?:says?|said|asks?|asked|reads) |\b(?:hello|hey|hi)(?: there)?,? (?:little|old|mister|you)\b"
 )
 _REPORTED = re.compile(r"\b(?:(?<=\w )says?|said|asks?|asked|reads|wants to know|the riddle is|the sign|wonders?),? ")
@@ -99,33 +99,33 @@ _REPORTED = re.compile(r"\b(?:(?<=\w )says?|said|asks?|asked|reads|wants to know
 
 def is_question(text: str) -> bool:
     """Whether it is a question, to anybody."""
-    return "?" in text or _BEGINS.search(_plain(text)) is not None
+    return "?" in text or _STARTS_LIKE_QUESTION.search(_normalise(text)) is not None
 
 
 def asks_chat(text: str) -> bool:
     """Whether it asks the chat something that viewers could answer."""
-    text = _plain(text)
+    text = _normalise(text)
     if _RHETORICAL.search(text):
         return False
-    called = _CALLED.search(text) is not None
-    asks_watchers = _ASKS_WATCHERS.search(text) is not None
-    quoted = _SPOKEN_BY_OTHERS.search(text) or (_REPORTED.search(text) and not asks_watchers)
-    if quoted and not called:
+    addressed = _ADDRESSES_CHAT.search(text) is not None
+    asks_viewers = _ASKS_VIEWERS.search(text) is not None
+    quoted = _QUOTED.search(text) or (_REPORTED.search(text) and not asks_viewers)
+    if quoted and not addressed:
         return False
     if _REQUEST.search(text):
         return True
-    if called:
+    if addressed:
         return is_question(text) or re.search(_CHOICE, text) is not None
-    if asks_watchers or _TAIL.search(text):
+    if asks_viewers or _TAIL.search(text):
         return True
-    return ("?" in text or _ASKS_IN_ORDER.search(text) is not None) and _FOR_WATCHERS.search(text) is not None
+    return ("?" in text or _QUESTION_ORDER.search(text) is not None) and _FOR_VIEWERS.search(text) is not None
 
 
-def _plain(text: str) -> str:
+def _normalise(text: str) -> str:
     return " ".join(text.casefold().replace("’", "'").replace('"', " ").split())
 
 
-_JOY = re.compile(
+_HYPE = re.compile(
     r"(?i)\b(?:yes+|let'?s go+|we did it|first try|i did it|got (?:it|him|her|them)|no way|oh my god|finally|woo+|huge"
     r"|unbelievable|insane|victory)\b|(?:!{2,})"
 )
@@ -133,7 +133,7 @@ _FAIL = re.compile(
     r"(?i)\b(?:oh no|no no|nooo*|i (?:died|fell|missed|lost|messed|dropped)|i'?m dead|we lost|game over|ouch|oops"
     r"|whoops|wrong (?:one|button|lever|door)|everything is on fire)\b"
 )
-_CLOSE = re.compile(
+_CLUTCH = re.compile(
     r"(?i)\b(?:one (?:hit|second|life|hp) left|barely|just in time|by a (?:hair|pixel)|cannot believe i made)\b"
 )
 
@@ -142,11 +142,11 @@ def detect_event(text: str) -> tuple[str, float] | None:
     """Return the kind of event and a confidence; None for an ordinary sentence."""
     if _FAIL.search(text):
         return "fail", 0.75
-    if _CLOSE.search(text) and _JOY.search(text):
+    if _CLUTCH.search(text) and _HYPE.search(text):
         return "clutch", 0.7
     if asks_chat(text):
         return "chat_question", 0.9 if "?" in text else 0.7
-    if _JOY.search(text) and not is_question(text):
+    if _HYPE.search(text) and not is_question(text):
         return "hype", 0.8 if "!" in text or text.isupper() else 0.65
     return None
 

@@ -8,7 +8,7 @@ import tempfile
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from pathlib import Path
 
-from coterie.base.clock import Clock, to_micros
+from coterie.base.clock import Clock
 from coterie.base.errors import MissingExtra
 from coterie.base.logging import get_logger
 from coterie.modes.crowd.audio.source import AudioSource, can_synthesise, is_audio_source, synthesise_script
@@ -38,7 +38,7 @@ async def contexts_from_script(
     started = clock.monotonic()
     for line in script.line:
         await sleep(max(0.0, line.at / speed - (clock.monotonic() - started)))
-        yield rolling.add(line.say, _now(clock), line.event, line.confidence)
+        yield rolling.add(line.say, clock.now_ms(), line.event, line.confidence)
 
 
 async def contexts_from_lines(lines: AsyncIterator[str], room: str, clock: Clock) -> AsyncIterator[StreamContext]:
@@ -47,7 +47,7 @@ async def contexts_from_lines(lines: AsyncIterator[str], room: str, clock: Clock
     async for line in lines:
         if text := line.strip():
             kind, confidence = detect_event(text) or (None, 0.0)
-            yield rolling.add(text[:500], _now(clock), kind, confidence)
+            yield rolling.add(text[:500], clock.now_ms(), kind, confidence)
 
 
 async def follow_file(file: Path, *, every_s: float = 0.25) -> AsyncIterator[str]:
@@ -84,10 +84,6 @@ def _cues(subtitles: str) -> Iterator[ScriptLine]:
             kind, confidence = detect_event(text) or (None, 0.9)
             start = int(hours or 0) * 3_600 + int(minutes) * 60 + int(seconds) + int(part.ljust(3, "0")) / 1_000
             yield ScriptLine(at=start, say=text[:500], event=kind, confidence=confidence)
-
-
-def _now(clock: Clock) -> int:
-    return to_micros(clock.now()) // 1_000
 
 
 def open_stream(
