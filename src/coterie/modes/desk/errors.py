@@ -11,7 +11,7 @@ DeskError
 ├── NoSuchProcess        no conversation, branch, worker or schedule with this id
 ├── BadSchedule          an invalid or past time
 ├── NoSuchSkill          an unknown or disabled skill
-├── NotAsked             another character may not be asked, or not again today
+├── QuestionRefused      another character may not be asked, or not again today
 ├── McpServerError       an MCP server is unreachable or failed
 └── SummaryFailed        a conversation could not be summarised; nothing was changed
 """
@@ -69,7 +69,7 @@ class NoSuchSkill(DeskError):
     http_status = 404
 
 
-class NotAsked(DeskError):
+class QuestionRefused(DeskError):
     pass
 
 

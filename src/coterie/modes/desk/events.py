@@ -56,7 +56,7 @@ class ScheduleTime(BaseModel):
         except JobError as error:
             raise BadSchedule(error.what, error.fix) from None
         if self.hours:
-            self._window()
+            self._active_hours()
 
     def due_after(self, moment: datetime) -> datetime | None:
         """The first due time after `moment`; None if there is none left."""
@@ -69,7 +69,7 @@ class ScheduleTime(BaseModel):
                 due = self._timer().next_after(due).astimezone(UTC)
             except StopIteration:
                 break
-            if self._within(due):
+            if self._is_active_at(due):
                 return due
         raise BadSchedule("This schedule is never due.", "Check its days and its hours.")
 
@@ -86,14 +86,14 @@ class ScheduleTime(BaseModel):
     def _timer(self) -> Schedule:
         return Schedule("desk", "", self.cron or None, self.every_s, self.zone)
 
-    def _within(self, moment: datetime) -> bool:
+    def _is_active_at(self, moment: datetime) -> bool:
         if not self.hours:
             return True
-        first, last = self._window()
+        first, last = self._active_hours()
         now = moment.astimezone(ZoneInfo(self.zone)).time()
         return first <= now < last if first <= last else now >= first or now < last
 
-    def _window(self) -> tuple[time, time]:
+    def _active_hours(self) -> tuple[time, time]:
         try:
             first, last = (time.fromisoformat(part) for part in self.hours.split("-"))
         except ValueError:

@@ -54,7 +54,7 @@ class ChannelOutcome:
         return bool(self.replies) or self.skipped
 
     def note_recalled(self, recalled: Sequence[RecalledMemory]) -> None:
-        self.private = self.private or any(one.memory.private for one in recalled)
+        self.private = self.private or any(item.memory.private for item in recalled)
 
     def new_memory(self, text: str, kind: MemoryType) -> NewMemory:
         chat = self.chat
@@ -67,11 +67,8 @@ class ChannelOutcome:
     def start_branch(self, thought: str, at: int) -> str:
         name = short_id("b")
         self.add_event(BranchStarted(branch=name, thought=thought, at=at))
-        self.jobs.append(
-            NewJob(
-                BRANCH_JOB, f"{BRANCH_JOB}:{name}", {"room": self.chat.room, "branch": name}, priority=BRANCH_PRIORITY
-            )
-        )
+        payload = {"room": self.chat.room, "branch": name}
+        self.jobs.append(NewJob(BRANCH_JOB, f"{BRANCH_JOB}:{name}", payload, priority=BRANCH_PRIORITY))
         self.branches += 1
         return name
 
@@ -111,18 +108,16 @@ class ChannelOutcome:
         self.new_events.append(NewEvent(self.chat.room, payload, self.chat.character))
 
 
-def worker_job(room: str, worker: str, after: object) -> NewJob:
-    """The next turn of a worker; `after` makes the key unique."""
-    return NewJob(
-        WORKER_JOB, f"{WORKER_JOB}:{room}:{worker}:{after}", {"room": room, "worker": worker}, priority=WORKER_PRIORITY
-    )
+def worker_job(room: str, worker: str, key_suffix: object) -> NewJob:
+    """The next turn of a worker; `key_suffix` makes the job's key unique."""
+    key = f"{WORKER_JOB}:{room}:{worker}:{key_suffix}"
+    return NewJob(WORKER_JOB, key, {"room": room, "worker": worker}, priority=WORKER_PRIORITY)
 
 
-def wake_job(room: str, result: str, mark: object) -> NewJob:
+def wake_job(room: str, result: str, key_suffix: object) -> NewJob:
     """Run the channel after `DEBOUNCE_S`, in case more results arrive."""
-    return NewJob(
-        WAKE_JOB, f"{WAKE_JOB}:{room}:{result}:{mark}", {"room": room}, delay_s=DEBOUNCE_S, priority=WAKE_PRIORITY
-    )
+    key = f"{WAKE_JOB}:{room}:{result}:{key_suffix}"
+    return NewJob(WAKE_JOB, key, {"room": room}, delay_s=DEBOUNCE_S, priority=WAKE_PRIORITY)
 
 
 def short_id(letter: str) -> str:

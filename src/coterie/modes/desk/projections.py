@@ -60,10 +60,10 @@ class DeskProjection(Projection):
 
     @on(DeskOpened)
     def opened(self, rows: Rows, event: Event[DeskOpened]) -> None:
-        it = event.payload
+        payload = event.payload
         rows.run(
             "INSERT INTO desk_chat(room, character, person, title, at) VALUES (?, ?, ?, ?, ?)",
-            (event.stream, it.character, it.person, it.title, to_micros(event.ts)),
+            (event.stream, payload.character, payload.person, payload.title, to_micros(event.ts)),
         )
 
     @on(DeskRenamed)
@@ -73,8 +73,8 @@ class DeskProjection(Projection):
     @on(UserTurn)
     def message(self, rows: Rows, event: Event[UserTurn]) -> None:
         if _is_desk(rows, event):
-            it = event.payload
-            rows.run(_INSERT_HISTORY, (event.stream, event.seq, "user", it.author, it.text, it.turn))
+            payload = event.payload
+            rows.run(_INSERT_HISTORY, (event.stream, event.seq, "user", payload.author, payload.text, payload.turn))
             rows.run("UPDATE desk_chat SET wakes = 0 WHERE room = ?", (event.stream,))
 
     @on(AssistantTurn)
@@ -84,74 +84,77 @@ class DeskProjection(Projection):
 
     @on(ResultsInjected)
     def injected(self, rows: Rows, event: Event[ResultsInjected]) -> None:
-        it = event.payload
-        rows.run(_INSERT_HISTORY, (event.stream, event.seq, "result", "", it.text, None))
-        for result in it.results:
+        payload = event.payload
+        rows.run(_INSERT_HISTORY, (event.stream, event.seq, "result", "", payload.text, None))
+        for result in payload.results:
             rows.run("UPDATE desk_process SET unread = 0 WHERE room = ? AND id = ?", (event.stream, result))
-        if it.woke:
+        if payload.woke:
             rows.run("UPDATE desk_chat SET wakes = wakes + 1 WHERE room = ?", (event.stream,))
 
     @on(HistoryCompacted)
     def compacted(self, rows: Rows, event: Event[HistoryCompacted]) -> None:
-        it = event.payload
+        payload = event.payload
         rows.run(
             "UPDATE desk_history SET summarized_by = ? WHERE room = ? AND seq <= ? AND summarized_by IS NULL",
-            (event.seq, event.stream, it.upto),
+            (event.seq, event.stream, payload.upto),
         )
-        rows.run("INSERT INTO desk_summary VALUES (?, ?, ?, ?)", (event.stream, event.seq, it.upto, it.summary))
+        rows.run(
+            "INSERT INTO desk_summary VALUES (?, ?, ?, ?)", (event.stream, event.seq, payload.upto, payload.summary)
+        )
 
     @on(BranchStarted)
     def branch_started(self, rows: Rows, event: Event[BranchStarted]) -> None:
-        it = event.payload
-        _start(rows, event, it.branch, "branch", it.thought, at_seq=it.at)
+        payload = event.payload
+        _start(rows, event, payload.branch, "branch", payload.thought, at_seq=payload.at)
 
     @on(WorkerStarted)
     def worker_started(self, rows: Rows, event: Event[WorkerStarted]) -> None:
-        it = event.payload
-        _start(rows, event, it.worker, "worker", it.task, interactive=it.interactive)
+        payload = event.payload
+        _start(rows, event, payload.worker, "worker", payload.task, interactive=payload.interactive)
 
     @on(WorkerStepped)
     def stepped(self, rows: Rows, event: Event[WorkerStepped]) -> None:
-        it = event.payload
-        calls = sum(message.role == "tool" for message in it.messages)
+        payload = event.payload
+        calls = sum(message.role == "tool" for message in payload.messages)
         rows.run(
             "UPDATE desk_process SET steps = steps + 1, calls = calls + ?, last_activity = ?,"
             " pending_message = NULL, allowed = NULL, status = CASE ?3 WHEN '' THEN status ELSE ?3 END"
             " WHERE room = ? AND id = ?",
-            (calls, to_micros(event.ts), it.status, event.stream, it.worker),
+            (calls, to_micros(event.ts), payload.status, event.stream, payload.worker),
         )
-        messages = json.dumps([message.model_dump(mode="json") for message in it.messages], ensure_ascii=False)
-        rows.run("INSERT INTO desk_step VALUES (?, ?, ?, ?)", (event.stream, it.worker, event.seq, messages))
+        messages = json.dumps([message.model_dump(mode="json") for message in payload.messages], ensure_ascii=False)
+        rows.run("INSERT INTO desk_step VALUES (?, ?, ?, ?)", (event.stream, payload.worker, event.seq, messages))
 
     @on(WorkerWaiting)
     def waiting(self, rows: Rows, event: Event[WorkerWaiting]) -> None:
-        it = event.payload
+        payload = event.payload
         rows.run(
             "UPDATE desk_process SET state = 'waiting', result = ?, unread = 1, pending_message = ?, last_activity = ?"
             " WHERE room = ? AND id = ? AND state = 'running'",
-            (it.question, it.said.model_dump_json(), to_micros(event.ts), event.stream, it.worker),
+            (payload.question, payload.said.model_dump_json(), to_micros(event.ts), event.stream, payload.worker),
         )
 
     @on(WorkerResumed)
     def resumed(self, rows: Rows, event: Event[WorkerResumed]) -> None:
-        it = event.payload
-        allowed = None if it.allowed is None else int(it.allowed)
+        payload = event.payload
+        allowed = None if payload.allowed is None else int(payload.allowed)
         rows.run(
             "UPDATE desk_process SET state = 'running', unread = 0, last_activity = ?, allowed = ?"
             " WHERE room = ? AND id = ? AND state = 'waiting'",
-            (to_micros(event.ts), allowed, event.stream, it.worker),
+            (to_micros(event.ts), allowed, event.stream, payload.worker),
         )
-        if it.allowed is None:
+        if payload.allowed is None:
             row = rows.one(
-                "SELECT pending_message FROM desk_process WHERE room = ? AND id = ?", (event.stream, it.worker)
+                "SELECT pending_message FROM desk_process WHERE room = ? AND id = ?", (event.stream, payload.worker)
             )
-            follow_up = {"role": "user", "text": it.text}
+            follow_up = {"role": "user", "text": payload.text}
             earlier = [json.loads(row[0])] if row and row[0] else []
             messages = json.dumps([*earlier, follow_up], ensure_ascii=False)
             rows.run(
-                "UPDATE desk_process SET pending_message = NULL WHERE room = ? AND id = ?", (event.stream, it.worker)
+                "UPDATE desk_process SET pending_message = NULL WHERE room = ? AND id = ?",
+                (event.stream, payload.worker),
             )
-            rows.run("INSERT INTO desk_step VALUES (?, ?, ?, ?)", (event.stream, it.worker, event.seq, messages))
+            rows.run("INSERT INTO desk_step VALUES (?, ?, ?, ?)", (event.stream, payload.worker, event.seq, messages))
 
     @on(CharacterAsked)
     def asked(self, rows: Rows, event: Event[CharacterAsked]) -> None:
@@ -216,29 +219,29 @@ class ScheduleProjection(Projection):
 
     @on(ScheduleSet)
     def set(self, rows: Rows, event: Event[ScheduleSet]) -> None:
-        it = event.payload
+        payload = event.payload
         rows.run(
             'INSERT OR REPLACE INTO desk_schedule(room, id, prompt, timing, "on", next) VALUES (?, ?, ?, ?, 1, ?)',
-            (event.stream, it.schedule, it.prompt, it.when.model_dump_json(), to_micros(it.next)),
+            (event.stream, payload.schedule, payload.prompt, payload.when.model_dump_json(), to_micros(payload.next)),
         )
 
     @on(ScheduleRan)
     def ran(self, rows: Rows, event: Event[ScheduleRan]) -> None:
-        it = event.payload
+        payload = event.payload
         rows.run(
             "UPDATE desk_schedule SET next = ?1, last = ?, last_end = ?, last_output = ?,"
             " failures = CASE WHEN ?3 = 'failed' THEN failures + 1 ELSE 0 END,"
             ' "on" = CASE WHEN ?1 IS NULL THEN 0 ELSE "on" END WHERE room = ? AND id = ?',
-            (_micros(it.next), to_micros(event.ts), it.end, it.output, event.stream, it.schedule),
+            (_micros(payload.next), to_micros(event.ts), payload.end, payload.output, event.stream, payload.schedule),
         )
 
     @on(ScheduleSwitched)
     def switched(self, rows: Rows, event: Event[ScheduleSwitched]) -> None:
-        it = event.payload
+        payload = event.payload
         rows.run(
             'UPDATE desk_schedule SET "on" = ?1, why = ?, next = ?,'
             " failures = CASE WHEN ?1 THEN 0 ELSE failures END WHERE room = ? AND id = ?",
-            (it.on, it.why, _micros(it.next), event.stream, it.schedule),
+            (payload.on, payload.why, _micros(payload.next), event.stream, payload.schedule),
         )
 
     @on(ScheduleRemoved)
@@ -256,8 +259,8 @@ class BulletinProjection(Projection):
 
     @on(BulletinWritten)
     def written(self, rows: Rows, event: Event[BulletinWritten]) -> None:
-        it = event.payload
-        params = (it.character, it.person, it.text, it.upto, json.dumps(it.memories))
+        payload = event.payload
+        params = (payload.character, payload.person, payload.text, payload.upto, json.dumps(payload.memories))
         rows.run("INSERT OR REPLACE INTO desk_bulletin VALUES (?, ?, ?, ?, ?)", params)
 
 
@@ -269,11 +272,11 @@ class SkillProjection(Projection):
 
     @on(SkillSwitched)
     def switched(self, rows: Rows, event: Event[SkillSwitched]) -> None:
-        it = event.payload
+        payload = event.payload
         sql = "DELETE FROM desk_skill_off WHERE character = ? AND skill = ?"
-        if not it.on:
+        if not payload.on:
             sql = "INSERT OR IGNORE INTO desk_skill_off VALUES (?, ?)"
-        rows.run(sql, (it.character, it.skill))
+        rows.run(sql, (payload.character, payload.skill))
 
 
 def desk_projections() -> list[Projection]:

@@ -33,19 +33,21 @@ def status_block(processes: Sequence[Process], now: datetime) -> str:
         if process.kind == "branch" and process.active and now - process.started > _MIN_BRANCH_AGE
     ]
     done = [(process.ended, process.id, process) for process in processes if process.ended is not None]
-    newest = sorted(done, reverse=True, key=lambda each: each[:2])[:COMPLETIONS]
-    finished = [f"[{each.id}] {each.state}: {each.task} → {_cut(each.result)}" for _, _, each in newest]
+    newest = sorted(done, reverse=True, key=lambda item: item[:2])[:COMPLETIONS]
+    finished = [
+        f"[{process.id}] {process.state}: {process.task} → {_shorten(process.result)}" for _, _, process in newest
+    ]
     lines = [*workers, *branches, *finished]
     return mark_untrusted("\n".join(lines), "your desk") if lines else ""
 
 
 def _worker_line(worker: Process) -> str:
-    state = f"waiting: {_cut(worker.result)}" if worker.state == "waiting" else worker.status or worker.state
+    state = f"waiting: {_shorten(worker.result)}" if worker.state == "waiting" else worker.status or worker.state
     calls = "1 tool call" if worker.calls == 1 else f"{worker.calls} tool calls"
     return f"[{worker.id}] {worker.task} ({worker.started:%H:%M}, {calls}): {state}"
 
 
-def _cut(text: str) -> str:
+def _shorten(text: str) -> str:
     return text if len(text) <= _MAX_RESULT else f"{text[: _MAX_RESULT - 1]}…"
 
 
@@ -134,8 +136,9 @@ class DeskPromptBuilder:
     def _context(self, chat: DeskChat) -> list[str]:
         """The time, the bulletin and the list of skills."""
         bulletin = self._bulletins.text(chat)
-        known = f"What you should know now:\n{mark_untrusted(bulletin, 'your memory')}" if bulletin else ""
-        return [f"It is {self._clock.now():%A, %Y-%m-%d %H:%M} UTC.", known, self._skills.prompt_text(chat.character)]
+        briefing = f"What you should know now:\n{mark_untrusted(bulletin, 'your memory')}" if bulletin else ""
+        time = f"It is {self._clock.now():%A, %Y-%m-%d %H:%M} UTC."
+        return [time, briefing, self._skills.prompt_text(chat.character)]
 
     def _memories(self, remembered: Sequence[str]) -> str:
         free = round(self._window() * _MEMORY_SHARE * _CHARACTERS_PER_TOKEN)
@@ -151,9 +154,9 @@ class DeskPromptBuilder:
 
     def _schedule_list(self, chat: DeskChat) -> str:
         lines = [
-            f"[{each.id}] {each.when.describe()}: {each.prompt[:200]}"
-            for each in self._schedules.all(chat.room)
-            if each.on
+            f"[{schedule.id}] {schedule.when.describe()}: {schedule.prompt[:200]}"
+            for schedule in self._schedules.all(chat.room)
+            if schedule.on
         ]
         return "Your schedules:\n" + "\n".join(lines) if lines else ""
 

@@ -266,10 +266,10 @@ class ScheduleQueries:
         return _schedule(rows[0]) if rows else None
 
     def get(self, room: str, schedule: str) -> DeskSchedule:
-        found = self.find(room, schedule)
-        if found is None:
+        current = self.find(room, schedule)
+        if current is None:
             raise NoSuchProcess(f"There is no schedule {schedule!r} here.", "List them, and choose one.")
-        return found
+        return current
 
 
 def _schedule(row: tuple[Any, ...]) -> DeskSchedule:

@@ -52,74 +52,83 @@ class ScheduleService:
         return plan.schedule
 
     async def switch(self, room: str, schedule: str, *, on: bool, actor: str = "system") -> None:
-        found = self.queries.get(room, schedule)
-        if found.on == on and (found.next is not None or not on):
+        current = self.queries.get(room, schedule)
+        if current.on == on and (current.next is not None or not on):
             return
-        due = found.when.due_after(self._clock.now()) if on else None
+        due = current.when.due_after(self._clock.now()) if on else None
         if on and due is None:
             raise BadSchedule("Its time has passed.", "Choose a time in the future.")
         switched = NewEvent(room, ScheduleSwitched(schedule=schedule, on=on, next=due), actor)
-        await self._store.append([switched], jobs=[self._run_at(room, schedule, due)] if due else [])
+        await self._store.append([switched], jobs=[self._run_job(room, schedule, due)] if due else [])
 
     async def remove(self, room: str, schedule: str, *, actor: str = "system") -> None:
         self.queries.get(room, schedule)
         await self._store.append([NewEvent(room, ScheduleRemoved(schedule=schedule), actor)])
 
     async def run(self, job: Job) -> JobResult | None:
-        found = self.queries.find(str(job.payload["room"]), str(job.payload["schedule"]))
-        if found is None or not found.on or found.next is None or to_micros(found.next) != job.payload["due"]:
+        schedule = self.queries.find(str(job.payload["room"]), str(job.payload["schedule"]))
+        if (
+            schedule is None
+            or not schedule.on
+            or schedule.next is None
+            or to_micros(schedule.next) != job.payload["due"]
+        ):
             return None  # changed, switched off or removed since
-        chat = self._deps.queries.chat(found.room)
+        chat = self._deps.queries.chat(schedule.room)
         outcome = ChannelOutcome(chat, f"{WAKE_PREFIX}{job.id}")
         try:
             async with asyncio.timeout(self._timeout_s):
-                model = await self._channel.run_schedule(chat, outcome, found.prompt)
+                model = await self._channel.run_schedule(chat, outcome, schedule.prompt)
         except TimeoutError:
-            return self._failed(found, f"It took longer than {self._timeout_s:.0f} s.")
+            return self._failure_result(schedule, f"It took longer than {self._timeout_s:.0f} s.")
         except ModelError as error:
-            return self._failed(found, redact(str(error)))
+            return self._failure_result(schedule, redact(str(error)))
         result = outcome.job_result(model)
         text = redact("\n\n".join(outcome.replies))
-        after = self._after(found)
+        after = self._next_due(schedule)
         ran = ScheduleRan(
-            schedule=found.id, due=found.next, end="replied" if text else "nothing", output=text[:500], next=after
+            schedule=schedule.id, due=schedule.next, end="replied" if text else "nothing", output=text[:500], next=after
         )
-        jobs = [self._run_at(found.room, found.id, after)] if after else []
-        return JobResult([NewEvent(found.room, ran, "schedule"), *result.new_events], [*result.jobs, *jobs])
+        jobs = [self._run_job(schedule.room, schedule.id, after)] if after else []
+        return JobResult([NewEvent(schedule.room, ran, "schedule"), *result.new_events], [*result.jobs, *jobs])
 
     async def fail_lost_runs(self) -> int:
         """Count runs whose job was given up as failures; returns how many."""
-        lost = [found for found in self.queries.all() if found.on and found.next and not self._has_job(found)]
+        lost = [
+            schedule for schedule in self.queries.all() if schedule.on and schedule.next and not self._has_job(schedule)
+        ]
         # Read again: a run may have been stored between reading the schedules and the jobs.
-        lost = [found for found in lost if self.queries.find(found.room, found.id) == found]
-        for found in lost:
-            result = self._failed(found, _GIVEN_UP)
+        lost = [schedule for schedule in lost if self.queries.find(schedule.room, schedule.id) == schedule]
+        for schedule in lost:
+            result = self._failure_result(schedule, _GIVEN_UP)
             await self._store.append(result.new_events, jobs=result.jobs)
         return len(lost)
 
-    def _failed(self, found: DeskSchedule, why: str) -> JobResult:
-        give_up = found.failures + 1 >= MAX_FAILURES
-        after = None if give_up else self._after(found)
-        due = found.next or self._clock.now()
-        ran = ScheduleRan(schedule=found.id, due=due, end="failed", output=why, next=after)
-        new_events = [NewEvent(found.room, ran, "schedule")]
+    def _failure_result(self, schedule: DeskSchedule, why: str) -> JobResult:
+        give_up = schedule.failures + 1 >= MAX_FAILURES
+        after = None if give_up else self._next_due(schedule)
+        due = schedule.next or self._clock.now()
+        ran = ScheduleRan(schedule=schedule.id, due=due, end="failed", output=why, next=after)
+        new_events = [NewEvent(schedule.room, ran, "schedule")]
         if not give_up:
-            return JobResult(new_events, [self._run_at(found.room, found.id, after)] if after else [])
-        new_events.append(NewEvent(found.room, ScheduleSwitched(schedule=found.id, on=False, why=why), "schedule"))
-        outcome = ChannelOutcome(self._deps.queries.chat(found.room), f"{WAKE_PREFIX}{found.id}:{to_micros(due)}")
+            return JobResult(new_events, [self._run_job(schedule.room, schedule.id, after)] if after else [])
+        new_events.append(
+            NewEvent(schedule.room, ScheduleSwitched(schedule=schedule.id, on=False, why=why), "schedule")
+        )
+        outcome = ChannelOutcome(self._deps.queries.chat(schedule.room), f"{WAKE_PREFIX}{schedule.id}:{to_micros(due)}")
         outcome.replies.append(
-            f"“{found.prompt[:200]}” failed {MAX_FAILURES} times in a row, so I switched that schedule off. {why}"
+            f"“{schedule.prompt[:200]}” failed {MAX_FAILURES} times in a row, so I switched that schedule off. {why}"
         )
         result = outcome.job_result()
         return JobResult([*new_events, *result.new_events], result.jobs)
 
-    def _after(self, found: DeskSchedule) -> datetime | None:
+    def _next_due(self, schedule: DeskSchedule) -> datetime | None:
         """Counted from now, not from when it was due, so that missed runs are not repeated."""
-        return None if found.when.once else found.when.due_after(self._clock.now())
+        return None if schedule.when.once else schedule.when.due_after(self._clock.now())
 
-    def _run_at(self, room: str, schedule: str, due: datetime) -> NewJob:
+    def _run_job(self, room: str, schedule: str, due: datetime) -> NewJob:
         return schedule_job(room, schedule, due, self._clock.now())
 
-    def _has_job(self, found: DeskSchedule) -> bool:
-        key = self._run_at(found.room, found.id, found.next or self._clock.now()).key
+    def _has_job(self, schedule: DeskSchedule) -> bool:
+        key = self._run_job(schedule.room, schedule.id, schedule.next or self._clock.now()).key
         return self._store.reader.jobs.state_of(key) in ("ready", "leased")

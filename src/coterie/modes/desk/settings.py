@@ -24,7 +24,7 @@ class McpServerSettings(Section):
     """Longest duration of a call."""
 
     @model_validator(mode="after")
-    def _one_place(self) -> Self:
+    def _command_or_url(self) -> Self:
         if bool(self.command) == bool(self.url):
             raise ValueError("needs either a command or a url")
         return self

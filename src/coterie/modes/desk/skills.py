@@ -45,17 +45,17 @@ class Skills:
         folder = self._folder(character)
         if not folder.is_dir():  # most characters have none, and every prompt asks
             return []
-        off = {
+        disabled = {
             name for (name,) in self._store.query("SELECT skill FROM desk_skill_off WHERE character = ?", (character,))
         }
         with suppress(OSError):
             names = sorted(
-                each.name
-                for each in os.scandir(folder)
-                if _NAME.fullmatch(each.name) and each.is_dir(follow_symlinks=False)
+                entry.name
+                for entry in os.scandir(folder)
+                if _NAME.fullmatch(entry.name) and entry.is_dir(follow_symlinks=False)
             )
-            found = [(name, _description(folder / name / "SKILL.md")) for name in names]
-            return [Skill(name, text, name not in off) for name, text in found if text is not None]
+            described = [(name, _read_description(folder / name / "SKILL.md")) for name in names]
+            return [Skill(name, text, name not in disabled) for name, text in described if text is not None]
         return []
 
     async def switch(self, character: str, skill: str, *, on: bool, actor: str = "system") -> None:
@@ -71,30 +71,30 @@ class Skills:
 
     def read(self, character: str, skill: str, file: str = "SKILL.md") -> str:
         """A file of a skill; `SKILL.md` comes with its settings and the names of the other files."""
-        folder = self._usable(character, skill)
-        names = _files(folder)
+        folder = self._enabled_folder(character, skill)
+        names = _list_files(folder)
         if file not in names:
             raise NoSuchSkill(f"The skill {skill} has no file {file!r}.", f"It has: {', '.join(names)}.")
-        text = _text(folder / file)
+        text = _read_text(folder / file)
         if file != "SKILL.md":
             return redact(text)
         settings = self._workspaces.folder(character) / "config" / f"{skill}.json"
         parts = [_FRONT_MATTER.sub("", text).strip()]
         if settings.is_file() and not settings.is_symlink():
-            parts.append(f"Settings:\n{_text(settings)}")
+            parts.append(f"Settings:\n{_read_text(settings)}")
         if others := [name for name in names if name != "SKILL.md"]:
             parts.append(f"Other files: {', '.join(others)}")
         return redact("\n\n".join(parts))
 
     def copy_to_workspace(self, character: str, skill: str, workspace: Path) -> str:
         """Copy a skill to where commands can use it; returns the path in the workspace."""
-        folder = self._usable(character, skill)
+        folder = self._enabled_folder(character, skill)
         files = WorkspaceFiles(workspace)
-        for name in _files(folder):
-            files.write(f"skills/{skill}/{name}", _text(folder / name))
+        for name in _list_files(folder):
+            files.write(f"skills/{skill}/{name}", _read_text(folder / name))
         return f"skills/{skill}"
 
-    def _usable(self, character: str, skill: str) -> Path:
+    def _enabled_folder(self, character: str, skill: str) -> Path:
         if skill not in {each.name for each in self.all(character) if each.on}:
             raise NoSuchSkill(f"There is no skill {skill!r}, or it is switched off.", "Use one of those listed.")
         return self._folder(character) / skill
@@ -103,23 +103,23 @@ class Skills:
         return self._workspaces.folder(character) / "skills"
 
 
-def _files(folder: Path) -> list[str]:
+def _list_files(folder: Path) -> list[str]:
     """Names of regular files, without symbolic links."""
-    found = (path for path in sorted(folder.rglob("*")) if stat.S_ISREG(path.lstat().st_mode))
-    names = [str(path.relative_to(folder)) for path in found]
+    files = (path for path in sorted(folder.rglob("*")) if stat.S_ISREG(path.lstat().st_mode))
+    names = [str(path.relative_to(folder)) for path in files]
     return [name for name in names if not any((folder / part).is_symlink() for part in Path(name).parents)][:_MAX_FILES]
 
 
-def _text(path: Path) -> str:
+def _read_text(path: Path) -> str:
     with path.open(encoding="utf-8", errors="replace") as file:
         return file.read(_MAX_FILE)
 
 
-def _description(path: Path) -> str | None:
+def _read_description(path: Path) -> str | None:
     """The description of the front matter in one line; None if there is no skill."""
     if path.is_symlink() or not path.is_file():
         return None
-    front = _FRONT_MATTER.match(_text(path))
-    found = re.search(r"^description:\s*(.+)$", front[1], re.MULTILINE) if front else None
-    text = " ".join(found[1].strip().strip("\"'").split()) if found else "(no description)"
+    front = _FRONT_MATTER.match(_read_text(path))
+    match = re.search(r"^description:\s*(.+)$", front[1], re.MULTILINE) if front else None
+    text = " ".join(match[1].strip().strip("\"'").split()) if match else "(no description)"
     return redact(text[:_MAX_DESCRIPTION])

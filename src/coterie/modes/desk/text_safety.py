@@ -50,11 +50,11 @@ def _decoded_versions(text: str, depth: int) -> Iterator[str]:
     yield text
     if not depth:
         return
-    for decoded in dict.fromkeys(_decoded(text)):
+    for decoded in dict.fromkeys(_decode_parts(text)):
         yield from _decoded_versions(decoded, depth - 1)
 
 
-def _decoded(text: str) -> Iterator[str]:
+def _decode_parts(text: str) -> Iterator[str]:
     if "%" in text:
         plain = unquote_plus(text)
         if plain != text:
@@ -67,16 +67,16 @@ def _decoded(text: str) -> Iterator[str]:
             digits = re.sub(r"[\s:]", "", match[0])
             yield from _as_text(binascii.unhexlify(digits))
         for match in _BASE64.finditer(source):
-            yield from _from_base64(match[0])
+            yield from _decode_base64(match[0])
 
 
-def _from_base64(piece: str) -> Iterator[str]:
+def _decode_base64(piece: str) -> Iterator[str]:
     """Decoded at all four offsets, since other characters may precede the encoded text."""
     standard = piece.rstrip("=").replace("-", "+").replace("_", "/")
     for start in range(4):
-        whole = standard[start:]
-        whole = whole[:-1] if len(whole) % 4 == 1 else whole
-        yield from _as_text(base64.b64decode(whole + "=" * (-len(whole) % 4)))
+        encoded = standard[start:]
+        encoded = encoded[:-1] if len(encoded) % 4 == 1 else encoded
+        yield from _as_text(base64.b64decode(encoded + "=" * (-len(encoded) % 4)))
 
 
 def _as_text(data: bytes) -> Iterator[str]:

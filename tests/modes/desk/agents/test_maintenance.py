@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from coterie.llm.recording import RecordedCall, RecordedError
-from coterie.modes.desk.agents.maintenance import EVERY_S
+from coterie.modes.desk.agents.maintenance import INTERVAL_S
 from tests.modes.desk.conftest import DeskHarness, Script
 
 
@@ -15,8 +15,8 @@ def asked(script: Script) -> int:
 
 async def hours(harness: DeskHarness, count: float) -> None:
     """Run maintenance and due jobs for some hours."""
-    for _ in range(int(count * 3600 / EVERY_S)):
-        harness.clock.advance(EVERY_S)
+    for _ in range(int(count * 3600 / INTERVAL_S)):
+        harness.clock.advance(INTERVAL_S)
         await harness.desk.maintenance.tick()
         await harness.worker.drain()
 
@@ -71,7 +71,7 @@ async def test_d8_three_failures_pause_maintenance(
     script.lines["cortex"] = [fault] * 3
     for number in range(9):
         harness.memory.add(f"Fact number {number}", owner=harness.character, room=room)
-        harness.clock.advance(EVERY_S)
+        harness.clock.advance(INTERVAL_S)
         await harness.desk.maintenance.tick()
     assert asked(script) == 3
     harness.clock.advance(31 * 60)

@@ -18,7 +18,7 @@ from coterie.llm import Caller, ModelError, Models, Prompt, PromptMessage, Role
 from coterie.memory import Memory, MemoryType, NewMemory
 from coterie.modes.desk.agents.processes import AgentDeps, end_key
 from coterie.modes.desk.agents.tools import AgentTool, Toolbox, make_tool
-from coterie.modes.desk.errors import NotAsked
+from coterie.modes.desk.errors import QuestionRefused
 from coterie.modes.desk.events import BranchEnd, BranchEnded, CharacterAsked
 from coterie.modes.desk.jobs import ChannelOutcome, wake_job
 from coterie.modes.desk.queries import Audience, DeskChat
@@ -71,7 +71,7 @@ class CharacterQuestions:
         chat = outcome.chat
         asker, asked = self._characters.get(chat.character), self._allowed(outcome, name)
         if self._asked_today(chat.character) >= self._max_per_day:
-            raise NotAsked(f"You have asked others {self._max_per_day} times today.", "Ask again tomorrow.")
+            raise QuestionRefused(f"You have asked others {self._max_per_day} times today.", "Ask again tomorrow.")
         recalled = await asyncio.to_thread(self._audience.recall_for_other, asked.id, chat, question, _MEMORIES)
         outcome.note_recalled(recalled)
         instructions = [
@@ -81,7 +81,7 @@ class CharacterQuestions:
             UNTRUSTED_TEXT_RULE,
         ]
         memories = mark_untrusted(
-            "\n".join(f"- {one.text_with_speaker}" for one in recalled) or "(nothing)", "your memory"
+            "\n".join(f"- {memory.text_with_speaker}" for memory in recalled) or "(nothing)", "your memory"
         )
         prompt = Prompt.of(
             f"{memories}\n\n{asker.name} asks: {question}", system="\n\n".join(filter(None, instructions))
@@ -97,7 +97,8 @@ class CharacterQuestions:
     def _allowed(self, outcome: ChannelOutcome, name: str) -> Character:
         asked = self._characters.find(name)
         if asked.id not in {other.id for other in self.allowed_characters(outcome.chat.character, outcome.chat.person)}:
-            raise NotAsked(f"{asked.name} may not be asked here.", "Ask a character that the person may talk with.")
+            fix = "Ask a character that the person may talk with."
+            raise QuestionRefused(f"{asked.name} may not be asked here.", fix)
         return asked
 
     def _memory_events(
@@ -187,7 +188,8 @@ class Branches:
                         return "done", answer.text.strip() or "No conclusion."
                     messages.append(PromptMessage(role="assistant", text=answer.text, calls=answer.calls))
                     messages += [
-                        PromptMessage(role="tool", text=redact(await box.use(c)), answers=c) for c in answer.calls
+                        PromptMessage(role="tool", text=redact(await box.use(call)), answers=call)
+                        for call in answer.calls
                     ]
         except TimeoutError:
             return "stale", f"No conclusion within {self._stale_after_s:.0f} s."
@@ -198,9 +200,9 @@ class Branches:
     def _tools(self, chat: DeskChat, outcome: ChannelOutcome) -> list[AgentTool]:
         async def memory_recall(question: Annotated[str, Field(min_length=1)], most: int = 8) -> str:
             """What you remember about something."""
-            found = await asyncio.to_thread(self._audience.recall, chat, question, min(max(most, 1), 20))
-            outcome.note_recalled(found)
-            return "\n".join(f"- {memory.text_with_speaker}" for memory in found) or "You remember nothing about it."
+            memories = await asyncio.to_thread(self._audience.recall, chat, question, min(max(most, 1), 20))
+            outcome.note_recalled(memories)
+            return "\n".join(f"- {memory.text_with_speaker}" for memory in memories) or "You remember nothing about it."
 
         async def channel_recall(text: Annotated[str, Field(min_length=1)]) -> str:
             """Lines of this conversation, however old, that contain a text."""

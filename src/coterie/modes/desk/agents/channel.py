@@ -84,7 +84,7 @@ def _process_tools(deps: AgentDeps, chat: DeskChat, outcome: ChannelOutcome) -> 
     async def route(worker: str, text: Annotated[str, Field(min_length=1)]) -> str:
         """Give a waiting worker its follow-up."""
         resumed, job = deps.processes.plan_follow_up(
-            chat.room, worker, text, mark=outcome.answers, actor=chat.character
+            chat.room, worker, text, key_suffix=outcome.answers, actor=chat.character
         )
         outcome.new_events.append(resumed)
         outcome.jobs.append(job)
@@ -190,7 +190,7 @@ class Channel:
             outcome.inject(results, text, woke=woke)
             messages.append(result_message(text))
         try:
-            return outcome.job_result(await self._turns(chat, outcome, messages, woke=woke))
+            return outcome.job_result(await self._run_turns(chat, outcome, messages, woke=woke))
         except ModelError as error:
             return outcome.job_result(error=redact(str(error)))
 
@@ -198,17 +198,17 @@ class Channel:
         """Run a due schedule with its prompt alone; returns the model that answered."""
         remembered = await self._recall(chat, outcome, prompt)
         messages = self._deps.prompts.scheduled(chat, prompt, remembered)
-        return await self._turns(chat, outcome, messages, woke=True, scheduled=True)
+        return await self._run_turns(chat, outcome, messages, woke=True, scheduled=True)
 
     async def _recall(self, chat: DeskChat, outcome: ChannelOutcome, question: str) -> list[str]:
         """Memories of all modes about a question that the audience may hear."""
         if not question.strip():
             return []
-        found = await asyncio.to_thread(self._audience.recall, chat, question, _MEMORIES)
-        outcome.note_recalled(found)
-        return [memory.text_with_speaker for memory in found]
+        memories = await asyncio.to_thread(self._audience.recall, chat, question, _MEMORIES)
+        outcome.note_recalled(memories)
+        return [memory.text_with_speaker for memory in memories]
 
-    async def _turns(
+    async def _run_turns(
         self,
         chat: DeskChat,
         outcome: ChannelOutcome,
@@ -235,7 +235,9 @@ class Channel:
                     )
                 )
                 continue
-            messages += [PromptMessage(role="tool", text=redact(await box.use(c)), answers=c) for c in answer.calls]
+            messages += [
+                PromptMessage(role="tool", text=redact(await box.use(call)), answers=call) for call in answer.calls
+            ]
             if outcome.answered:
                 return model
         outcome.replies.append(_WITHHELD)

@@ -16,19 +16,19 @@ from coterie.base.redaction import redact
 from coterie.eventstore import AnyEvent, Job, JobResult, NewEvent, NewJob, Store, WhenSlow
 from coterie.llm import Caller, ModelError, Models, Prompt, PromptMessage, Role, classify
 from coterie.memory import Memory, MemoryAdded, MemoryForgotten, MemoryMerged, MemorySuperseded, MemoryType, NewMemory
-from coterie.modes.desk.agents.processes import Processes, end_key
+from coterie.modes.desk.agents.processes import Processes, end_event, end_key
 from coterie.modes.desk.errors import SummaryFailed
-from coterie.modes.desk.events import BranchEnded, BulletinWritten, HistoryCompacted, WorkerEnded
+from coterie.modes.desk.events import BulletinWritten, HistoryCompacted
 from coterie.modes.desk.jobs import BRANCH_JOB, COMPACT_JOB, WORKER_JOB, wake_job
 from coterie.modes.desk.queries import Audience, BulletinQueries, DeskChat, DeskQueries, HistoryEntry, Process
 from coterie.modes.desk.text_safety import UNTRUSTED_TEXT_RULE, LeakGuard, mark_untrusted
 
 _log = get_logger(__name__)
 
-SUMMARISE_AT, HURRY_AT, DROP_AT = 0.80, 0.85, 0.95
+SUMMARISE_AT, SUMMARISE_HALF_AT, DROP_AT = 0.80, 0.85, 0.95
 UNKNOWN_WINDOW = 8_192
 """Tokens assumed where the context window of the model is unknown."""
-EVERY_S = 30.0
+INTERVAL_S = 30.0
 MAX_SIGNALS = 200
 MAX_FAILURES = 3
 PAUSE = timedelta(minutes=30)
@@ -79,7 +79,7 @@ class Compactor:
         if fullness >= DROP_AT:
             await self._drop(chat, _oldest_lines(lines, 0.5))
             return True, []
-        share = 0.5 if fullness >= HURRY_AT else 0.3
+        share = 0.5 if fullness >= SUMMARISE_HALF_AT else 0.3
         key = f"{COMPACT_JOB}:{chat.room}:{lines[0].seq}:{share}"
         payload = {"room": chat.room, "first": lines[0].seq, "upto": _oldest_lines(lines, share)[-1].seq}
         return False, [NewJob(COMPACT_JOB, key, payload, max_attempts=3)]
@@ -106,9 +106,9 @@ class Compactor:
         if self._queries.history(chat.room)[0].seq != job.payload["first"]:
             return None
         new_events: list[NewEvent] = []
-        for kept in summary.value.memories[:20]:
+        for found in summary.value.memories[:20]:
             memory = NewMemory(
-                self._guard.redact(kept.text), chat.character, chat.room, type=kept.type, sources=(f"{lines[0].seq}",)
+                self._guard.redact(found.text), chat.character, chat.room, type=found.type, sources=(f"{lines[0].seq}",)
             )
             new_events += self._processes.memory_events(chat, memory)
         payload = HistoryCompacted(upto=lines[-1].seq, summary=self._guard.redact(summary.value.summary.strip()))
@@ -149,25 +149,19 @@ class StalledProcesses:
 
     async def end_stalled(self) -> int:
         """End processes without a pending job; returns how many."""
-        lost = [
+        stalled = [
             process
             for process in self._queries.active_processes()
             if process.state == "running" and not self._has_job(process)
         ]
-        for process in lost:
-            new_event = NewEvent(process.room, _failed_event(process), key=end_key(process))
+        for process in stalled:
+            new_event = NewEvent(process.room, end_event(process, "failed", _GIVEN_UP), key=end_key(process))
             await self._store.append([new_event], jobs=[wake_job(process.room, process.id, "end")])
-        return len(lost) + await self._fail_lost_runs()
+        return len(stalled) + await self._fail_lost_runs()
 
     def _has_job(self, process: Process) -> bool:
         kind = BRANCH_JOB if process.kind == "branch" else WORKER_JOB
         return bool(self._store.reader.jobs.pending(kind, {"room": process.room, process.kind: process.id}))
-
-
-def _failed_event(process: Process) -> BranchEnded | WorkerEnded:
-    if process.kind == "branch":
-        return BranchEnded(branch=process.id, state="failed", conclusion=_GIVEN_UP)
-    return WorkerEnded(worker=process.id, state="failed", result=_GIVEN_UP)
 
 
 class DeskMaintenance:
@@ -197,7 +191,7 @@ class DeskMaintenance:
         self._clock = clock
         self._stalled = stalled
         self._guard = LeakGuard()
-        self._read_to: int | None = None
+        self._last_read_id: int | None = None
         self._signals: dict[str, deque[str]] = {}
         self._changed: dict[str, int] = {}
         """Characters whose memory changed, and the id of the latest change."""
@@ -207,7 +201,7 @@ class DeskMaintenance:
     async def run(self, stop: asyncio.Event) -> None:
         while not stop.is_set():
             with suppress(TimeoutError):
-                await asyncio.wait_for(stop.wait(), EVERY_S)
+                await asyncio.wait_for(stop.wait(), INTERVAL_S)
             if not stop.is_set():
                 try:
                     await self.tick()
@@ -217,7 +211,7 @@ class DeskMaintenance:
     async def tick(self) -> int:
         """Run once; returns the number of bulletins written."""
         last = self._store.reader.last_id()
-        if last == self._read_to:
+        if last == self._last_read_id:
             return 0
         self._read_changes(last)
         await self._stalled.end_stalled()
@@ -236,12 +230,12 @@ class DeskMaintenance:
 
     def _read_changes(self, last: int) -> None:
         characters = {chat.character for chat in self._queries.chats()}
-        if self._read_to is None:
+        if self._last_read_id is None:
             for character in characters:
                 if newest := self._latest_memory_event(character):
                     self._changed[character] = newest
         else:
-            after = self._read_to
+            after = self._last_read_id
             while page := self._store.reader.read(after=after, kinds=_SIGNALS):
                 for event in page:
                     self._count_signal(event, characters)
@@ -250,7 +244,7 @@ class DeskMaintenance:
             # A rewind removes memories without an event about them.
             if any(self._bulletins.stale(chat) for chat in self._latest_chats(character)):
                 self._changed[character] = self._latest_memory_event(character)
-        self._read_to = last
+        self._last_read_id = last
 
     def _count_signal(self, event: AnyEvent, characters: set[str]) -> None:
         owner = str(getattr(event.payload, "owner", ""))
@@ -265,11 +259,11 @@ class DeskMaintenance:
 
     def _latest_chats(self, character: str) -> list[DeskChat]:
         """The latest conversation with each person."""
-        found: dict[str, DeskChat] = {}
+        latest: dict[str, DeskChat] = {}
         for chat in self._queries.chats():
             if chat.character == character:
-                found.setdefault(chat.person, chat)
-        return list(found.values())
+                latest.setdefault(chat.person, chat)
+        return list(latest.values())
 
     async def _write_bulletin(self, chat: DeskChat, upto: int) -> bool:
         topics = "goals, plans, decisions, promises and preferences"
@@ -280,18 +274,18 @@ class DeskMaintenance:
                 await self._append_bulletin(chat, "", upto, ())
             return True
         prompt = Prompt.of(
-            self._material(chat, [one.text_with_speaker for one in recalled]),
+            self._material(chat, [memory.text_with_speaker for memory in recalled]),
             system=_INSTRUCTIONS + UNTRUSTED_TEXT_RULE,
             max_tokens=900,
         )
         try:
             answer = await self._models.ask(Role.CORTEX, prompt, caller=Caller(chat.room, chat.character))
         except ModelError as error:
-            self._failed(error)
+            self._record_failure(error)
             return False
         self._failures, self._paused_until = 0, None
         words = self._guard.redact(answer.text).split()
-        await self._append_bulletin(chat, " ".join(words[:MAX_WORDS]), upto, tuple(one.id for one in recalled))
+        await self._append_bulletin(chat, " ".join(words[:MAX_WORDS]), upto, tuple(memory.id for memory in recalled))
         return True
 
     async def _append_bulletin(self, chat: DeskChat, text: str, upto: int, memories: tuple[str, ...]) -> None:
@@ -304,7 +298,7 @@ class DeskMaintenance:
         text = mark_untrusted("\n".join(f"- {memory}" for memory in memories), "its memory")
         return f"{text}\n\nRecent changes: {changes}" if changes else text
 
-    def _failed(self, error: ModelError) -> None:
+    def _record_failure(self, error: ModelError) -> None:
         self._failures += 1
         _log.warning("bulletin failed", failures=self._failures, error=redact(str(error)))
         if self._failures >= MAX_FAILURES:

@@ -13,7 +13,7 @@ from coterie.eventstore import NewEvent, NewJob, Store
 from coterie.llm import Models
 from coterie.memory import Memory, NewMemory
 from coterie.modes.desk.errors import NoSuchProcess, NotConfirmed
-from coterie.modes.desk.events import BranchEnded, WorkerEnded, WorkerResumed
+from coterie.modes.desk.events import BranchEnded, WorkerEnd, WorkerEnded, WorkerResumed
 from coterie.modes.desk.jobs import worker_job
 from coterie.modes.desk.prompts import DeskPromptBuilder
 from coterie.modes.desk.queries import Audience, DeskChat, DeskQueries, Process, ScheduleQueries
@@ -35,20 +35,22 @@ class Processes:
 
     async def send_follow_up(self, room: str, worker: str, text: str, *, actor: str = "system") -> None:
         """Give a waiting worker a follow-up."""
-        resumed, job = self.plan_follow_up(room, worker, text, mark=new_id(), actor=actor)
+        resumed, job = self.plan_follow_up(room, worker, text, key_suffix=new_id(), actor=actor)
         await self._store.append([resumed], jobs=[job])
 
-    def plan_follow_up(self, room: str, worker: str, text: str, *, mark: str, actor: str) -> tuple[NewEvent, NewJob]:
+    def plan_follow_up(
+        self, room: str, worker: str, text: str, *, key_suffix: str, actor: str
+    ) -> tuple[NewEvent, NewJob]:
         """The event and the job of a follow-up, to be stored with other events."""
-        waiting = self._waiting(room, worker)
+        waiting = self._waiting_worker(room, worker)
         if waiting.pending_message is not None and waiting.pending_message.calls:
             raise NotConfirmed(f"{worker} waits for a person's yes or no.", "Ask the person to allow or refuse it.")
         resumed = WorkerResumed(worker=worker, text=text)
-        return NewEvent(room, resumed, actor), worker_job(room, worker, f"resumed:{mark}")
+        return NewEvent(room, resumed, actor), worker_job(room, worker, f"resumed:{key_suffix}")
 
     async def confirm(self, room: str, worker: str, *, allowed: bool, actor: str) -> None:
         """Allow or refuse the tool calls that a worker waits for."""
-        waiting = self._waiting(room, worker)
+        waiting = self._waiting_worker(room, worker)
         if waiting.pending_message is None or not waiting.pending_message.calls:
             raise NoSuchProcess(f"{worker} does not wait for a confirmation.", "Give it a follow-up instead.")
         resumed = NewEvent(room, WorkerResumed(worker=worker, text="", allowed=allowed), actor)
@@ -59,7 +61,7 @@ class Processes:
         process = self._queries.process(room, name)
         if not process.active:
             return False
-        ended = cancelled(process)
+        ended = end_event(process, "cancelled", "It was cancelled.")
         await self._store.append([NewEvent(room, ended, actor, key=end_key(process))])
         if task := self._running.get((room, name)):
             task.cancel()
@@ -90,18 +92,18 @@ class Processes:
         memory = replace(memory, witnesses=self._audience.witnesses(chat))
         return [event for plan in self._memory.writer.plan([memory], by_meaning=True) for event in plan.new_events]
 
-    def _waiting(self, room: str, worker: str) -> Process:
+    def _waiting_worker(self, room: str, worker: str) -> Process:
         process = self._queries.process(room, worker)
         if process.state != "waiting":
             raise NoSuchProcess(f"{worker} is not waiting: it is {process.state}.", "Check its status.")
         return process
 
 
-def cancelled(process: Process) -> BranchEnded | WorkerEnded:
-    text = "It was cancelled."
+def end_event(process: Process, state: WorkerEnd, text: str) -> BranchEnded | WorkerEnded:
+    """The event that ends a branch or a worker from outside."""
     if process.kind == "branch":
-        return BranchEnded(branch=process.id, state="cancelled", conclusion=text)
-    return WorkerEnded(worker=process.id, state="cancelled", result=text)
+        return BranchEnded(branch=process.id, state=state, conclusion=text)
+    return WorkerEnded(worker=process.id, state=state, result=text)
 
 
 def end_key(process: Process) -> str:
@@ -112,7 +114,7 @@ def end_key(process: Process) -> str:
 _ANSWER = re.compile(r"\s*(yes|no)(?:\s+(w\w+))?\s*[.!]?\s*", re.IGNORECASE)
 
 
-def how_to_answer(worker: str) -> str:
+def answer_hint(worker: str) -> str:
     return f"Answer “yes” or “no”. (If several wait for you: “yes {worker}”.)"
 
 

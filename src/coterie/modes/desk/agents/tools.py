@@ -32,7 +32,7 @@ from coterie.modes.desk.text_safety import LeakGuard, mark_untrusted
 if TYPE_CHECKING:
     from mcp.client import Client
     from mcp_types import CallToolResult
-    from mcp_types import Tool as Offered
+    from mcp_types import Tool as McpTool
 
 _MAX_BACKOFF_S = 300.0
 _MISSING = "MCP servers need the package mcp, which is not installed."
@@ -110,16 +110,16 @@ class Toolbox:
     """The tools of one process; errors are returned to the model as text."""
 
     def __init__(self, tools: Iterable[AgentTool], guard: LeakGuard | None = None) -> None:
-        self._tools = {each.name: each for each in tools}
+        self._tools = {tool.name: tool for tool in tools}
         self._guard = guard or LeakGuard()
 
     @property
     def schemas(self) -> tuple[ToolSchema, ...]:
-        return tuple(each.schema for each in self._tools.values())
+        return tuple(tool.schema for tool in self._tools.values())
 
     def needs_confirmation(self, call: ToolCall) -> bool:
-        found = self._tools.get(call.name)
-        return found is not None and found.needs_confirmation
+        tool = self._tools.get(call.name)
+        return tool is not None and tool.needs_confirmation
 
     async def use(self, call: ToolCall, *, confirmed: bool = False) -> str:
         try:
@@ -128,20 +128,20 @@ class Toolbox:
             return f"Error: {error.what} {error.fix}"
 
     async def _use(self, call: ToolCall, confirmed: bool) -> str:
-        found = self._tools.get(call.name)
-        if found is None:
+        tool = self._tools.get(call.name)
+        if tool is None:
             raise BadTool(f"There is no tool {call.name!r}.", f"Available: {', '.join(self._tools)}.")
-        if found.needs_confirmation and not confirmed:
+        if tool.needs_confirmation and not confirmed:
             raise NotConfirmed(f"{call.name} needs a confirmation.", "Ask the person, and wait for the answer.")
         self._guard.check(call.arguments, f"the arguments of {call.name}")
         try:
-            arguments = found.arguments.model_validate_json(call.arguments or "{}")
+            arguments = tool.arguments.model_validate_json(call.arguments or "{}")
         except ValidationError as error:
             problems = "; ".join(f"{'.'.join(map(str, e['loc'])) or 'arguments'}: {e['msg']}" for e in error.errors())
             raise BadTool(f"Invalid arguments for {call.name}: {problems}.", "Correct them.") from None
         values = {name: getattr(arguments, name) for name in type(arguments).model_fields}
-        result = await found.use(**values, **(arguments.model_extra or {}))
-        return mark_untrusted(result, call.name) if found.untrusted_result else result
+        result = await tool.use(**values, **(arguments.model_extra or {}))
+        return mark_untrusted(result, call.name) if tool.untrusted_result else result
 
 
 @dataclass(frozen=True)
@@ -193,14 +193,14 @@ class McpServers:
         self._mark_disconnected(name, "Coterie is stopping.")
 
     async def _load_tools(self, name: str, settings: McpServerSettings, client: Client) -> None:
-        offered: list[Offered] = []
+        offered: list[McpTool] = []
         page = await client.list_tools()
         offered += page.tools
         while page.next_cursor:
             page = await client.list_tools(cursor=page.next_cursor)
             offered += page.tools
-        self._tools[name] = [_tool(name, settings, client, one) for one in offered]
-        self.states[name] = McpServerState(name, connected=True, tools=tuple(one.name for one in offered))
+        self._tools[name] = [_make_mcp_tool(name, settings, client, tool) for tool in offered]
+        self.states[name] = McpServerState(name, connected=True, tools=tuple(tool.name for tool in offered))
         self._changed()
 
     def _mark_disconnected(self, name: str, why: str) -> None:
@@ -243,7 +243,7 @@ async def _poll_until_lost(client: Client, stop: asyncio.Event, every_s: float) 
             await client.list_tools()
 
 
-def _tool(server: str, settings: McpServerSettings, client: Client, offered: Offered) -> AgentTool:
+def _make_mcp_tool(server: str, settings: McpServerSettings, client: Client, offered: McpTool) -> AgentTool:
     name = _NOT_IN_NAMES.sub("_", f"{server}_{offered.name}")[:64]
 
     async def use(**arguments: Any) -> str:

@@ -18,7 +18,7 @@ from pydantic import Field
 from coterie.base.redaction import redact
 from coterie.eventstore import Job, JobResult, NewEvent
 from coterie.llm import Caller, ModelError, Prompt, PromptMessage, Role
-from coterie.modes.desk.agents.processes import AgentDeps, end_key, how_to_answer
+from coterie.modes.desk.agents.processes import AgentDeps, answer_hint, end_key
 from coterie.modes.desk.agents.tools import AgentTool, Toolbox, make_tool
 from coterie.modes.desk.errors import WorkspaceFileError
 from coterie.modes.desk.events import WorkerEnd, WorkerEnded, WorkerStepped, WorkerWaiting
@@ -66,7 +66,7 @@ class Workers:
             return _end(worker, "failed", f"It used up its {MAX_TURNS} turns. So far: {worker.status or 'no status'}")
         try:
             async with asyncio.timeout(self._hung_after_s):
-                result = await self._deps.processes.run_cancellable(worker, self._turn(worker, job.id))
+                result = await self._deps.processes.run_cancellable(worker, self._run_model_turn(worker, job.id))
         except TimeoutError:
             return _end(worker, "failed", f"It hung: no result within {self._hung_after_s:.0f} s.")
         except ModelError as error:
@@ -75,10 +75,10 @@ class Workers:
             return None
         return result
 
-    async def _turn(self, worker: Process, job: int) -> JobResult:
+    async def _run_model_turn(self, worker: Process, job: int) -> JobResult:
         turn = _Turn([])
         character = self._deps.queries.chat(worker.room).character
-        box = Toolbox([*self._tools(character), *_own_tools(turn)], self._deps.guard)
+        box = Toolbox([*self._tools(character), *_progress_tools(turn)], self._deps.guard)
         if worker.pending_message is not None and worker.allowed is not None:
             message, confirmed = worker.pending_message, worker.allowed
         else:
@@ -89,7 +89,7 @@ class Workers:
             # Calls with a secret are refused anyway, so they are neither asked about nor stored.
             without_secrets = self._without_secrets(message).calls == message.calls
             if without_secrets and any(box.needs_confirmation(call) for call in message.calls):
-                return self._ask(worker, message, job)
+                return self._ask_person(worker, message, job)
             if not answer.calls:
                 result = message.text.strip() or "It is done."
                 return _wait(worker, result, message, job) if worker.interactive else _end(worker, "done", result)
@@ -101,13 +101,13 @@ class Workers:
             else:
                 result = self._deps.guard.redact(await box.use(call, confirmed=confirmed))
             turn.messages.append(PromptMessage(role="tool", text=result, answers=kept_call))
-        return _next(worker, turn)
+        return _continue(worker, turn)
 
-    def _ask(self, worker: Process, message: PromptMessage, job: int) -> JobResult:
+    def _ask_person(self, worker: Process, message: PromptMessage, job: int) -> JobResult:
         """Ask the person directly, so that the character cannot rephrase the calls."""
-        question = _question(message)
+        question = _describe_calls(message)
         outcome = ChannelOutcome(self._deps.queries.chat(worker.room), f"{WAKE_PREFIX}{job}")
-        outcome.replies.append(f"May I, for “{worker.task}”?\n\n{question}\n\n{how_to_answer(worker.id)}")
+        outcome.replies.append(f"May I, for “{worker.task}”?\n\n{question}\n\n{answer_hint(worker.id)}")
         result = outcome.job_result()
         waiting = WorkerWaiting(worker=worker.id, question=question, said=message)
         return JobResult([NewEvent(worker.room, waiting, "worker"), *result.new_events], result.jobs)
@@ -123,7 +123,7 @@ class Workers:
         return message.model_copy(update={"calls": tuple(calls)})
 
 
-def _own_tools(turn: _Turn) -> list[AgentTool]:
+def _progress_tools(turn: _Turn) -> list[AgentTool]:
     async def set_status(text: str) -> str:
         """Report in a few words what you are doing."""
         turn.status = redact(text[:200])
@@ -137,11 +137,11 @@ def _own_tools(turn: _Turn) -> list[AgentTool]:
     return [make_tool(set_status), make_tool(finish)]
 
 
-def _question(message: PromptMessage) -> str:
-    return redact("\n".join(f"{call.name}: {_readable(call.arguments)}" for call in message.calls))
+def _describe_calls(message: PromptMessage) -> str:
+    return redact("\n".join(f"{call.name}: {_format_arguments(call.arguments)}" for call in message.calls))
 
 
-def _readable(arguments: str) -> str:
+def _format_arguments(arguments: str) -> str:
     """Tool arguments as text without JSON syntax, complete and on one line."""
     try:
         values = json.loads(arguments)
@@ -154,7 +154,7 @@ def _readable(arguments: str) -> str:
     return ", ".join(f"{name} “{' ⏎ '.join(value.splitlines())}”" for name, value in texts.items())
 
 
-def _next(worker: Process, turn: _Turn) -> JobResult:
+def _continue(worker: Process, turn: _Turn) -> JobResult:
     stepped = WorkerStepped(worker=worker.id, messages=tuple(turn.messages), status=turn.status)
     new_event = NewEvent(worker.room, stepped, "worker")
     if turn.result is not None:
@@ -196,7 +196,7 @@ def worker_tools(sandbox: Sandbox, workspace: Path) -> list[AgentTool]:
         offset: Annotated[int, Field(ge=0, description="For read: where to begin, in bytes.")] = 0,
     ) -> str:
         """Read, write, edit, list or search the files of the workspace."""
-        return await asyncio.to_thread(_file, files, action, path, text, old, offset)
+        return await asyncio.to_thread(_run_file_action, files, action, path, text, old, offset)
 
     return [
         make_tool(shell, untrusted_result=True),
@@ -217,18 +217,18 @@ def skill_tools(skills: Skills, character: str, workspace: Path) -> list[AgentTo
     return [make_tool(read_skill), make_tool(take_skill)]
 
 
-def _output_text(ran: CommandResult, timeout_s: float) -> str:
+def _output_text(result: CommandResult, timeout_s: float) -> str:
     notes = []
-    if ran.timed_out:
+    if result.timed_out:
         notes.append(f"[killed after {timeout_s:.0f} s]")
-    elif ran.code:
-        notes.append(f"[exit code {ran.code}]")
-    if ran.truncated:
+    elif result.code:
+        notes.append(f"[exit code {result.code}]")
+    if result.truncated:
         notes.append(f"[truncated after {OUTPUT_BYTES} bytes]")
-    return "\n".join(part for part in (ran.output, *notes) if part) or "[no output]"
+    return "\n".join(part for part in (result.output, *notes) if part) or "[no output]"
 
 
-def _file(files: WorkspaceFiles, action: str, path: str, text: str, old: str, offset: int) -> str:
+def _run_file_action(files: WorkspaceFiles, action: str, path: str, text: str, old: str, offset: int) -> str:
     if action == "read":
         return files.read(path, offset=offset)
     if action == "write":
@@ -238,7 +238,8 @@ def _file(files: WorkspaceFiles, action: str, path: str, text: str, old: str, of
         files.edit(path, old, text)
         return f"{path} is changed."
     if action == "list":
-        return "\n".join(f"{each.name} ({each.size})" for each in files.entries(path)) or "It is empty."
+        return "\n".join(f"{entry.name} ({entry.size})" for entry in files.entries(path)) or "It is empty."
     if action == "search":
-        return "\n".join(f"{each.name}:{each.line}: {each.text}" for each in files.search(text, path)) or "Not found."
+        matches = files.search(text, path)
+        return "\n".join(f"{match.name}:{match.line}: {match.text}" for match in matches) or "Not found."
     raise WorkspaceFileError(f"Unknown action {action}.", "Use read, write, edit, list or search.")

@@ -23,8 +23,8 @@ MAX_WRITTEN = 10 << 20
 _MAX_LISTED = 1_000
 _MAX_FOUND = 100
 _MAX_SEARCHED = 2 << 20
-_FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
-_FILE = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+_FOLDER_FLAGS = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+_FILE_FLAGS = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 """Non-blocking: opening a named pipe must not wait for a writer."""
 
 
@@ -48,7 +48,7 @@ class WorkspaceFiles:
 
     def read(self, path: str, *, offset: int = 0) -> str:
         """Up to `MAX_READ` bytes from `offset`, with a note if there are more."""
-        with self._parent(path) as (folder, name), _file(folder, name, path) as file:
+        with self._open_parent(path) as (folder, name), _open_file(folder, name, path) as file:
             size = os.fstat(file).st_size
             data = os.pread(file, MAX_READ, max(offset, 0))
         rest = size - max(offset, 0) - len(data)
@@ -60,16 +60,16 @@ class WorkspaceFiles:
         data = text.encode()
         if len(data) > MAX_WRITTEN:
             raise WorkspaceFileError(f"{path} would be {len(data)} bytes.", f"Write at most {MAX_WRITTEN}.")
-        with self._parent(path, make=True) as (folder, name):
+        with self._open_parent(path, make=True) as (folder, name):
             _replace(folder, name, data, path)
 
     def edit(self, path: str, old: str, new: str) -> None:
         """Replace `old`, which must occur exactly once, by `new`."""
-        with self._parent(path) as (folder, name):
-            with _file(folder, name, path) as file:
+        with self._open_parent(path) as (folder, name):
+            with _open_file(folder, name, path) as file:
                 if os.fstat(file).st_size > MAX_WRITTEN:
                     raise WorkspaceFileError(f"{path} is too large to edit.", "Use a command for it.")
-                text = _all(file).decode(errors="surrogateescape")
+                text = _read_all(file).decode(errors="surrogateescape")
             count = text.count(old) if old else 0
             if count != 1:
                 raise WorkspaceFileError(
@@ -78,62 +78,62 @@ class WorkspaceFiles:
             _replace(folder, name, text.replace(old, new).encode(errors="surrogateescape"), path)
 
     def entries(self, path: str = ".") -> list[FileEntry]:
-        with self._folder(path) as folder:
-            prefix = "/".join(_parts(path))
-            return [_listed(entry, prefix) for entry in _entries(folder)][:_MAX_LISTED]
+        with self._open_folder(path) as folder:
+            prefix = "/".join(_split_path(path))
+            return [_file_entry(entry, prefix) for entry in _entries(folder)][:_MAX_LISTED]
 
     def search(self, text: str, path: str = ".") -> list[FileMatch]:
         """Lines that contain `text`, ignoring case, in the files below a folder."""
         if not text:
             raise WorkspaceFileError("There is nothing to search for.", "Give a text.")
-        found: list[FileMatch] = []
-        with self._folder(path) as folder:
-            for name, number, line in _matches(folder, "/".join(_parts(path)), text.casefold()):
-                found.append(FileMatch(name, number, line[:300]))
-                if len(found) == _MAX_FOUND:
+        matches: list[FileMatch] = []
+        with self._open_folder(path) as folder:
+            for name, number, line in _find_lines(folder, "/".join(_split_path(path)), text.casefold()):
+                matches.append(FileMatch(name, number, line[:300]))
+                if len(matches) == _MAX_FOUND:
                     break
-        return found
+        return matches
 
     @contextmanager
-    def _folder(self, path: str) -> Iterator[int]:
-        here = self._open_root()
+    def _open_folder(self, path: str) -> Iterator[int]:
+        folder = self._open_root()
         try:
-            for name in _parts(path):
-                here = _step(here, name, path)
-            yield here
+            for name in _split_path(path):
+                folder = _open_subfolder(folder, name, path)
+            yield folder
         finally:
-            os.close(here)
+            os.close(folder)
 
     @contextmanager
-    def _parent(self, path: str, *, make: bool = False) -> Iterator[tuple[int, str]]:
+    def _open_parent(self, path: str, *, make: bool = False) -> Iterator[tuple[int, str]]:
         """The open folder of a path's last name, and that name."""
-        *folders, name = _parts(path) or [""]
+        *folders, name = _split_path(path) or [""]
         if not name:
             raise WorkspaceFileError(
                 f"{path!r} is not the name of a file.", "Give the name of a file in the workspace."
             )
-        here = self._open_root()
+        parent = self._open_root()
         try:
             for folder in folders:
                 if make:
                     with suppress(FileExistsError):
-                        os.mkdir(folder, 0o755, dir_fd=here)
-                        _hand_over(folder, here)
-                here = _step(here, folder, path)
-            yield here, name
+                        os.mkdir(folder, 0o755, dir_fd=parent)
+                        _chown_to_folder_owner(folder, parent)
+                parent = _open_subfolder(parent, folder, path)
+            yield parent, name
         finally:
-            os.close(here)
+            os.close(parent)
 
     def _open_root(self) -> int:
         try:
-            return os.open(self._root, _FOLDER)
+            return os.open(self._root, _FOLDER_FLAGS)
         except OSError as error:
             raise WorkspaceFileError(
                 f"The workspace cannot be opened ({error.strerror}).", "Check that its folder exists."
             ) from None
 
 
-def _parts(path: str) -> list[str]:
+def _split_path(path: str) -> list[str]:
     """The names of a relative path; absolute paths and `..` are refused before anything is opened."""
     pure = PurePosixPath(path)
     if pure.is_absolute() or ".." in pure.parts or "\0" in path:
@@ -141,20 +141,20 @@ def _parts(path: str) -> list[str]:
     return [part for part in pure.parts if part != "."]
 
 
-def _step(here: int, name: str, path: str) -> int:
+def _open_subfolder(folder: int, name: str, path: str) -> int:
     """Open the folder `name` and close the current one."""
     try:
-        inner = os.open(name, _FOLDER, dir_fd=here)
+        inner = os.open(name, _FOLDER_FLAGS, dir_fd=folder)
     except OSError as error:
         raise _file_error(error, path) from None
-    os.close(here)
+    os.close(folder)
     return inner
 
 
 @contextmanager
-def _file(folder: int, name: str, path: str) -> Iterator[int]:
+def _open_file(folder: int, name: str, path: str) -> Iterator[int]:
     try:
-        file = os.open(name, _FILE, dir_fd=folder)
+        file = os.open(name, _FILE_FLAGS, dir_fd=folder)
     except OSError as error:
         raise _file_error(error, path) from None
     try:
@@ -185,7 +185,7 @@ def _replace(folder: int, name: str, data: bytes, path: str) -> None:
         try:
             with os.fdopen(file, "wb") as opened:
                 opened.write(data)
-            _hand_over(temporary, folder)
+            _chown_to_folder_owner(temporary, folder)
             os.replace(temporary, name, src_dir_fd=folder, dst_dir_fd=folder)
         except BaseException:
             with suppress(OSError):
@@ -195,7 +195,7 @@ def _replace(folder: int, name: str, data: bytes, path: str) -> None:
         raise _file_error(error, path) from None
 
 
-def _hand_over(name: str, folder: int) -> None:
+def _chown_to_folder_owner(name: str, folder: int) -> None:
     """Give a file that root made to the owner of its folder, so that confined commands can change it."""
     if os.geteuid() == 0:
         owner = os.fstat(folder)
@@ -207,33 +207,33 @@ def _entries(folder: int) -> list[os.DirEntry[str]]:
         return sorted(entries, key=lambda entry: entry.name)
 
 
-def _listed(entry: os.DirEntry[str], prefix: str) -> FileEntry:
+def _file_entry(entry: os.DirEntry[str], prefix: str) -> FileEntry:
     name = f"{prefix}/{entry.name}" if prefix else entry.name
     folder = entry.is_dir(follow_symlinks=False)
     return FileEntry(f"{name}/" if folder else name, 0 if folder else entry.stat(follow_symlinks=False).st_size)
 
 
-def _matches(folder: int, prefix: str, wanted: str) -> Iterator[tuple[str, int, str]]:
+def _find_lines(folder: int, prefix: str, needle: str) -> Iterator[tuple[str, int, str]]:
     for entry in _entries(folder):
         name = f"{prefix}/{entry.name}" if prefix else entry.name
         try:
             if entry.is_dir(follow_symlinks=False):
-                inner = os.open(entry.name, _FOLDER, dir_fd=folder)
+                inner = os.open(entry.name, _FOLDER_FLAGS, dir_fd=folder)
                 try:
-                    yield from _matches(inner, name, wanted)
+                    yield from _find_lines(inner, name, needle)
                 finally:
                     os.close(inner)
             elif entry.is_file(follow_symlinks=False):
-                with _file(folder, entry.name, name) as file:
+                with _open_file(folder, entry.name, name) as file:
                     text = os.pread(file, _MAX_SEARCHED, 0).decode(errors="replace")
                 for number, line in enumerate(text.splitlines(), start=1):
-                    if wanted in line.casefold():
+                    if needle in line.casefold():
                         yield name, number, line
         except (OSError, WorkspaceFileError):
             continue  # deleted or replaced meanwhile
 
 
-def _all(file: int) -> bytes:
+def _read_all(file: int) -> bytes:
     with os.fdopen(os.dup(file), "rb") as opened:
         return opened.read()
 

@@ -105,8 +105,8 @@ class Sandbox:
         timeout_s = min(max(timeout_s, 1.0), MAX_TIMEOUT_S)
         if status.state == "off":
             _log.warning("unconfined command", arguments=len(argv))
-            return await run_command([*self._limits(timeout_s), *argv], timeout_s, cwd=workspace)
-        return await self._confined(argv, workspace, timeout_s)
+            return await run_command([*self._limit_command(timeout_s), *argv], timeout_s, cwd=workspace)
+        return await self._run_confined(argv, workspace, timeout_s)
 
     async def _probe(self) -> SandboxStatus:
         if platform.system() != "Linux":
@@ -126,10 +126,10 @@ class Sandbox:
                 "refused", f"{' and '.join(missing)} cannot be found.", "Install util-linux, then restart."
             )
         with _probe_folders() as (workspace, outside):
-            ran = await self._confined(["/bin/sh", "-c", _PROBE_SCRIPT, "probe", str(outside)], workspace, 15.0)
-        findings = ran.output.split()
-        if ran.timed_out or "writes-workspace" not in findings:
-            why = ran.output.strip()[:300] or f"it exited with {ran.code} and no output"
+            result = await self._run_confined(["/bin/sh", "-c", _PROBE_SCRIPT, "probe", str(outside)], workspace, 15.0)
+        findings = result.output.split()
+        if result.timed_out or "writes-workspace" not in findings:
+            why = result.output.strip()[:300] or f"it exited with {result.code} and no output"
             return SandboxStatus("refused", f"bubblewrap is installed but does not work: {why}", _ALLOW_NAMESPACES)
         leaks = {"sees-outside", "writes-system"} & set(findings)
         networks = {finding for finding in findings if finding.startswith("net:[")}
@@ -137,14 +137,14 @@ class Sandbox:
             return SandboxStatus("refused", f"what is installed as {self._bwrap} does not confine anything.", _INSTALL)
         return SandboxStatus("confined")
 
-    async def _confined(self, argv: Sequence[str], workspace: Path, timeout_s: float) -> CommandResult:
-        user_id = _hand_over_workspace(workspace) if os.geteuid() == 0 else None
+    async def _run_confined(self, argv: Sequence[str], workspace: Path, timeout_s: float) -> CommandResult:
+        user_id = _chown_workspace(workspace) if os.geteuid() == 0 else None
         with _memory_file(seccomp_program()) as seccomp, _memory_file(b"") as info:
             command = [
                 *(self._bwrap, *_namespaces(user_id), *_system_mounts()),
                 *("--bind", str(workspace), _WORKSPACE, "--chdir", "/", "--remount-ro", "/"),
                 *("--seccomp", str(seccomp), "--info-fd", str(info), "--"),
-                *self._limits(timeout_s),
+                *self._limit_command(timeout_s),
                 *_drop_privileges(user_id),
                 *("/bin/sh", "-c", _START_SCRIPT, "sh", *argv),
             ]
@@ -153,7 +153,7 @@ class Sandbox:
             finally:
                 await asyncio.shield(reap_processes(info))
 
-    def _limits(self, timeout_s: float) -> list[str]:
+    def _limit_command(self, timeout_s: float) -> list[str]:
         prlimit = shutil.which("prlimit")
         if prlimit is None:  # only possible unconfined
             return []
@@ -210,7 +210,7 @@ def _system_mounts() -> Iterator[str]:
         yield from ("--perms", "1777", "--size", str(64 << 20), "--tmpfs", mount)
 
 
-def _hand_over_workspace(workspace: Path) -> int:
+def _chown_workspace(workspace: Path) -> int:
     """The user id that owns the workspace; files of root are first given to an id of the workspace's own."""
     owner = workspace.stat().st_uid
     if owner == 0:
@@ -218,8 +218,8 @@ def _hand_over_workspace(workspace: Path) -> int:
     for folder, names, files in os.walk(workspace):
         for path in (Path(folder), *(Path(folder, name) for name in (*names, *files))):
             with suppress(FileNotFoundError):  # another command may delete it meanwhile
-                found = path.lstat()
-                if found.st_uid == 0 and (stat.S_ISDIR(found.st_mode) or found.st_nlink == 1):
+                info = path.lstat()
+                if info.st_uid == 0 and (stat.S_ISDIR(info.st_mode) or info.st_nlink == 1):
                     os.chown(path, owner, owner, follow_symlinks=False)
     return owner
 
