@@ -21,7 +21,7 @@ ROOMS = ("room:a", "room:b")
 
 
 def fresh(store: Store) -> dict[str, str]:
-    with store.reader.connections.snapshot() as rows:
+    with store.reader.connections.read_transaction() as rows:
         return {view.name: replayed_hash(view, rows) for view in store.projections}
 
 

@@ -122,7 +122,7 @@ class SurfaceApp:
         self.router.attach(surface)
 
     def verify(self) -> None:
-        with self.store.reader.connections.snapshot() as rows:
+        with self.store.reader.connections.read_transaction() as rows:
             assert self.store.hashes() == {view.name: replayed_hash(view, rows) for view in self.store.projections}
 
     async def close(self) -> None:

@@ -21,7 +21,7 @@ ROOMS = ["room:a", "room:b"]
 
 
 def replay_log(store: Store) -> dict[str, str]:
-    with store.reader.connections.snapshot() as rows:
+    with store.reader.connections.read_transaction() as rows:
         return {each.name: replayed_hash(each, rows) for each in store.projections}
 
 

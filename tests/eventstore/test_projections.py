@@ -102,7 +102,7 @@ async def test_a_projection_that_was_not_declared_for_a_while_catches_up(tmp_pat
             await store.rewind("room:a", 5)  # before the position of the undeclared projections
         store.close()
     store = Store.open(path, projections=sample_projections())
-    with store.reader.connections.snapshot() as rows:
+    with store.reader.connections.read_transaction() as rows:
         assert store.hashes() == {projection.name: replayed_hash(projection, rows) for projection in store.projections}
     store.close()
 
@@ -149,7 +149,7 @@ async def test_a_projection_may_handle_control_events(tmp_path: Path) -> None:
         ("room:a", 3, "rewound"),
         ("room:b", 3, "forked"),
     ]
-    with store.reader.connections.snapshot() as rows:
+    with store.reader.connections.read_transaction() as rows:
         assert store.hashes() == {projection.name: replayed_hash(projection, rows) for projection in store.projections}
     store.close()
 

@@ -52,7 +52,7 @@ def test_s27_a_snapshot_plus_later_events_equals_a_full_replay(
             assert warnings == []
             # further changes, before and after the position of the snapshot
             asyncio.run(play(store, chance, 4, reach_back=True))
-            with store.reader.connections.snapshot() as rows:
+            with store.reader.connections.read_transaction() as rows:
                 assert store.hashes() == {each.name: replayed_hash(each, rows) for each in store.projections}
         finally:
             store.close()
@@ -130,7 +130,7 @@ async def test_a_snapshot_is_written_during_appends(tmp_path: Path) -> None:
         projections=sample_projections(),
         seed=seed_from_snapshots(tmp_path / "s", warnings.append),
     )
-    with store.reader.connections.snapshot() as rows:
+    with store.reader.connections.read_transaction() as rows:
         assert store.hashes() == {each.name: replayed_hash(each, rows) for each in store.projections}
     assert warnings == []
     store.close()

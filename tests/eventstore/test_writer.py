@@ -29,7 +29,7 @@ class Notebook:
     def __init__(self, path: Path) -> None:
         self.connection = apsw.Connection(str(path))
         self.connection.execute("CREATE TABLE note(number INTEGER PRIMARY KEY, text TEXT, thread TEXT)")
-        self.writer = Writer(self.connection, path, begin=nothing, end=nothing, committed=nothing, rolled_back=nothing)
+        self.writer = Writer(self.connection, path, begin=nothing, end=nothing, on_commit=nothing, on_rollback=nothing)
 
     def note(self, text: str) -> Callable[[], str]:
         def work() -> str:

@@ -88,7 +88,7 @@ async def open_desk(folder: Path, script: Script | None, **sections: object) -> 
                 httpx.AsyncClient(base_url=url, trust_env=False, timeout=120) as client,
             ):
                 yield DeskServer(app, client, receiver)
-            with store.reader.connections.snapshot() as rows:
+            with store.reader.connections.read_transaction() as rows:
                 assert store.hashes() == {
                     projection.name: replayed_hash(projection, rows) for projection in store.projections
                 }

@@ -81,9 +81,9 @@ class LocalBus:
             return
         batch = list(messages)
         for subscription in subscriptions:
-            wanted = [message for message in batch if matches(subscription.pattern, message.subject)]
-            if wanted:
-                subscription.offer(wanted)
+            matching = [message for message in batch if matches(subscription.pattern, message.subject)]
+            if matching:
+                subscription.offer(matching)
 
     @asynccontextmanager
     async def subscribe(

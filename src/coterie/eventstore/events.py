@@ -32,9 +32,9 @@ class Payload(BaseModel):
 
     def __init_subclass__(cls, *, kind: str, version: int = 1, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
-        known = _payloads.get(kind)
-        if known is not None and (known.__module__, known.__qualname__) != (cls.__module__, cls.__qualname__):
-            raise TypeError(f"The event kind {kind!r} is already declared by {known.__module__}.{known.__qualname__}.")
+        other = _payloads.get(kind)
+        if other is not None and (other.__module__, other.__qualname__) != (cls.__module__, cls.__qualname__):
+            raise TypeError(f"The event kind {kind!r} is already declared by {other.__module__}.{other.__qualname__}.")
         cls.kind, cls.version = kind, version
         _payloads[kind] = cls
 
@@ -99,8 +99,8 @@ def encode(payload: Payload) -> str:
     return payload.model_dump_json()
 
 
-def decode(record: EventRow) -> AnyEvent:
-    event_id, stream, seq, kind, version, text, ts, actor, cause, key, turn = record
+def decode(row: EventRow) -> AnyEvent:
+    event_id, stream, seq, kind, version, text, ts, actor, cause, key, turn = row
     payload_type = _payloads.get(kind)
     if payload_type is None or version > payload_type.version:
         raise unknown_event_error([(kind, version)])
@@ -123,9 +123,9 @@ def unknown_kinds(pairs: Iterable[tuple[str, int]]) -> list[tuple[str, int]]:
 
 
 def unknown_event_error(pairs: Iterable[tuple[str, int]]) -> UnknownEvent:
-    named = ", ".join(f"{kind} (version {version})" for kind, version in pairs)
+    kinds = ", ".join(f"{kind} (version {version})" for kind, version in pairs)
     return UnknownEvent(
-        f"The log holds events that this Coterie does not know: {named}.",
+        f"The log holds events that this Coterie does not know: {kinds}.",
         "They come from a newer version or a missing extension: upgrade Coterie or install it. Nothing was changed.",
     )
 

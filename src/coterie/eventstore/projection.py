@@ -58,11 +58,11 @@ class Projection:
     handlers: ClassVar[Mapping[str, str]] = {}
 
     def __init_subclass__(cls) -> None:
-        found = dict(cls.handlers)
+        handlers = dict(cls.handlers)
         for attribute, member in vars(cls).items():
             for kind in getattr(member, "__kinds__", ()):
-                found[kind] = attribute
-        cls.handlers = found
+                handlers[kind] = attribute
+        cls.handlers = handlers
 
     @property
     def tables(self) -> list[str]:

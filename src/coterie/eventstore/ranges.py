@@ -55,7 +55,7 @@ class Ranges:
         return Ranges((*self.pairs, *other.pairs))
 
     def __sub__(self, other: Ranges) -> Ranges:
-        left: list[Pair] = []
+        remaining: list[Pair] = []
         holes = iter(other.pairs)
         hole = next(holes, None)
         for low, high in self.pairs:
@@ -63,13 +63,13 @@ class Ranges:
             while hole is not None and hole[1] < start:
                 hole = next(holes, None)
             while hole is not None and hole[0] <= high:
-                left.append((start, hole[0] - 1))
+                remaining.append((start, hole[0] - 1))
                 start = hole[1] + 1
                 if hole[1] > high:
                     break
                 hole = next(holes, None)
-            left.append((start, high))
-        return Ranges(left)
+            remaining.append((start, high))
+        return Ranges(remaining)
 
     def up_to(self, number: int) -> Ranges:
         return Ranges((low, min(high, number)) for low, high in self.pairs)

@@ -71,7 +71,7 @@ class Worker:
     async def run(self, stop: asyncio.Event) -> None:
         """Run jobs until `stop` is set, then wait for the running ones."""
         listener = asyncio.create_task(self._listen())
-        stopper = asyncio.create_task(self._stop_with(stop))
+        stopper = asyncio.create_task(self._wake_on_stop(stop))
         try:
             while not stop.is_set():
                 self._wake.clear()
@@ -106,7 +106,7 @@ class Worker:
         for job in leased:
             task = asyncio.create_task(self._run_job(job))
             self._running.add(task)
-            task.add_done_callback(self._done)
+            task.add_done_callback(self._on_done)
 
     async def _run_job(self, job: Job) -> None:
         extender = asyncio.create_task(self._extend_lease(job))
@@ -123,7 +123,7 @@ class Worker:
         finally:
             extender.cancel()
 
-    def _done(self, task: asyncio.Task[None]) -> None:
+    def _on_done(self, task: asyncio.Task[None]) -> None:
         self._running.discard(task)
         self._wake.set()
 
@@ -154,7 +154,7 @@ class Worker:
                         if not self._handlers.keys().isdisjoint(message.body):
                             self._wake.set()
 
-    async def _stop_with(self, stop: asyncio.Event) -> None:
+    async def _wake_on_stop(self, stop: asyncio.Event) -> None:
         await stop.wait()
         self._wake.set()
 

@@ -31,7 +31,7 @@ from tests.modes.crowd.conftest import Play
 def store(tmp_path: Path) -> Iterator[Store]:
     opened = Store.open(tmp_path / "coterie.db", projections=[DriftProjection()])
     yield opened
-    with opened.reader.connections.snapshot() as rows:
+    with opened.reader.connections.read_transaction() as rows:
         assert opened.hashes() == {view.name: replayed_hash(view, rows) for view in opened.projections}
     opened.close()
 

@@ -149,7 +149,7 @@ class DeskHarness:
         return [process.state for process in self.desk.queries.processes(room)]
 
     def verify(self) -> None:
-        with self.store.reader.connections.snapshot() as rows:
+        with self.store.reader.connections.read_transaction() as rows:
             assert self.store.hashes() == {
                 projection.name: replayed_hash(projection, rows) for projection in self.store.projections
             }

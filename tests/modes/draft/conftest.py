@@ -140,7 +140,7 @@ class DraftHarness:
 
     def verify(self) -> None:
         """Check that a replay of the log gives the same rows."""
-        with self.store.reader.connections.snapshot() as rows:
+        with self.store.reader.connections.read_transaction() as rows:
             assert self.store.hashes() == {
                 projection.name: replayed_hash(projection, rows) for projection in self.store.projections
             }

@@ -98,7 +98,7 @@ class RemoteHarness:
     async def close(self) -> None:
         await self.router.close()
         await self.agents.close()
-        with self.store.reader.connections.snapshot() as rows:
+        with self.store.reader.connections.read_transaction() as rows:
             assert self.store.hashes() == {one.name: replayed_hash(one, rows) for one in self.store.projections}
         self.store.close()
 

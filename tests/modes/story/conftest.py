@@ -130,7 +130,7 @@ class StoryHarness:
 
     def verify(self) -> None:
         """Live projections equal a replay of the log."""
-        with self.store.reader.connections.snapshot() as rows:
+        with self.store.reader.connections.read_transaction() as rows:
             assert self.store.hashes() == {one.name: replayed_hash(one, rows) for one in self.store.projections}
 
     async def close(self) -> None:

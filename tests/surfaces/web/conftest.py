@@ -88,7 +88,7 @@ class Web:
 
     def verify(self) -> None:
         store = self.app.store
-        with store.reader.connections.snapshot() as rows:
+        with store.reader.connections.read_transaction() as rows:
             assert store.hashes() == {view.name: replayed_hash(view, rows) for view in store.projections}
 
 

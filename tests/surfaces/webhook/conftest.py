@@ -72,7 +72,7 @@ async def serving(folder: Path, clock: ManualClock, **sections: object) -> Async
             yield Served(url, app, script, clock, client)
         await app.message_router.close()
         await app.story.replies.close()
-        with store.reader.connections.snapshot() as rows:
+        with store.reader.connections.read_transaction() as rows:
             assert store.hashes() == {view.name: replayed_hash(view, rows) for view in store.projections}
         await models.close()
 

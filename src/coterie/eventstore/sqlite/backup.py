@@ -12,13 +12,15 @@ import apsw
 
 from coterie.base.errors import BackupError, CoterieError
 from coterie.eventstore.projection import Projection
-from coterie.eventstore.sqlite.database import ProcessLock, connect, publish_file, translating_errors
+from coterie.eventstore.sqlite.database import ProcessLock, connect, publish_file, translate_errors
 from coterie.eventstore.sqlite.reader import LogReader
 from coterie.eventstore.sqlite.verify import VerifyReport, verify
 
 _PAGES_PER_STEP = 2_000
-_FILE_AND_LOG = 2
+_STEPS_BEFORE_PROJECTIONS = 2
 """Steps of a check before the projections."""
+
+_CHOOSE_ANOTHER = "Choose another one; the database was not changed."
 
 Progress = Callable[[int, int], None]
 StepProgress = Callable[[str, int, int], None]
@@ -40,7 +42,7 @@ def take_backup(database: Path, target: Path, progress: Progress | None = None) 
     try:
         # An open read transaction fixes the moment; without it every commit would restart the copy.
         source.execute("BEGIN; SELECT count(*) FROM sqlite_schema").fetchall()
-        with translating_errors(partial):
+        with translate_errors(partial):
             copy = apsw.Connection(str(partial))
             try:
                 with copy.backup("main", source, "main") as backup:
@@ -72,14 +74,14 @@ def check_backup(
         raise BackupError(f"There is no backup at {backup}.", "List them in the folder `backups`.")
     reader = LogReader(backup)
     try:
-        with translating_errors(backup):
+        with translate_errors(backup):
             tables = {name for (name,) in reader.query("SELECT name FROM sqlite_schema WHERE type = 'table'")}
             if not {"event", "migration"} <= tables:
                 raise BackupError(f"{backup} is not a Coterie backup.", "Choose a file from the folder `backups`.")
-            known = reader.projection_fingerprints()
+            fingerprints = reader.projection_fingerprints()
             # Projections of another version are rebuilt when the backup is opened, so there is nothing to compare.
-            comparable = [each for each in projections if known.get(each.name) == each.fingerprint]
-            step, total = itertools.count(), len(comparable) + _FILE_AND_LOG
+            comparable = [item for item in projections if fingerprints.get(item.name) == item.fingerprint]
+            step, total = itertools.count(), len(comparable) + _STEPS_BEFORE_PROJECTIONS
             return verify(reader, comparable, lambda _: progress("Checking the backup", next(step), total))
     finally:
         reader.close()
@@ -105,44 +107,41 @@ def restore(
         except BackupError:
             raise
         except CoterieError as error:
-            raise BackupError(f"{backup} is damaged: {error.what}", _UNTOUCHED) from error
+            raise BackupError(f"{backup} is damaged: {error.what}", _CHOOSE_ANOTHER) from error
         if not report.clean:
-            raise BackupError(f"{backup} is damaged: {' '.join(report.problems)}", _UNTOUCHED)
+            raise BackupError(f"{backup} is damaged: {' '.join(report.problems)}", _CHOOSE_ANOTHER)
         if database.exists():
             confirm()
         partial = database.with_name(database.name + ".restoring")
         partial.unlink(missing_ok=True)
         partial.write_bytes(b"")
         partial.chmod(0o600)
-        _copy(backup, partial, progress)
-        kept: Path | None = None
+        _copy_file(backup, partial, progress)
+        replaced: Path | None = None
         if database.exists():
-            kept = database.with_name(f"{database.name}.before-restore-{now:%Y%m%dT%H%M%S%f}")
-            _move_aside(database, kept)
+            replaced = database.with_name(f"{database.name}.before-restore-{now:%Y%m%dT%H%M%S%f}")
+            _move_aside(database, replaced)
         publish_file(partial, database)
-        return kept
+        return replaced
     finally:
         lock.release()
 
 
-_UNTOUCHED = "Choose another one; the database was not changed."
-
-
-def _move_aside(database: Path, kept: Path) -> None:
+def _move_aside(database: Path, target: Path) -> None:
     """Keep the database under another name, if possible by a hard link, so that a crash leaves it in place."""
     journal, shared = (database.with_name(database.name + suffix) for suffix in ("-wal", "-shm"))
     if not journal.exists() or not journal.stat().st_size:  # everything is checkpointed into the database
         with suppress(OSError):  # not every file system has hard links
-            kept.hardlink_to(database)
+            target.hardlink_to(database)
             journal.unlink(missing_ok=True)
             shared.unlink(missing_ok=True)
             return
     for file in (database, journal, shared):
         if file.exists():
-            file.replace(kept.with_name(kept.name + file.name.removeprefix(database.name)))
+            file.replace(target.with_name(target.name + file.name.removeprefix(database.name)))
 
 
-def _copy(source: Path, target: Path, progress: StepProgress) -> None:
+def _copy_file(source: Path, target: Path, progress: StepProgress) -> None:
     size, done = source.stat().st_size, 0
     with source.open("rb") as reader, target.open("wb") as writer:
         while block := reader.read(1 << 20):

@@ -56,7 +56,7 @@ def connect(path: Path, *, writable: bool) -> apsw.Connection:
     if path.exists():
         check_database_file(path)
     flags = apsw.SQLITE_OPEN_READWRITE | apsw.SQLITE_OPEN_CREATE if writable else apsw.SQLITE_OPEN_READONLY
-    with translating_errors(path):
+    with translate_errors(path):
         connection = apsw.Connection(str(path), flags=flags, statementcachesize=_STATEMENT_CACHE)
         connection.set_busy_timeout(_BUSY_MS)
         connection.execute("PRAGMA foreign_keys = OFF")
@@ -117,7 +117,7 @@ def check_database_file(path: Path) -> None:
 
 
 @contextmanager
-def translating_errors(path: Path) -> Iterator[None]:
+def translate_errors(path: Path) -> Iterator[None]:
     """Translate SQLite's errors into ours."""
     try:
         yield
@@ -177,7 +177,7 @@ class ReadConnections:
         return rows
 
     @contextmanager
-    def snapshot(self) -> Iterator[Rows]:
+    def read_transaction(self) -> Iterator[Rows]:
         """Several reads of the same state."""
         rows = self.rows()
         rows.run("BEGIN")

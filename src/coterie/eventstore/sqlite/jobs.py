@@ -57,16 +57,16 @@ class JobTable:
 
     def lease(self, kinds: Collection[str], holder: str, limit: int, seconds: float) -> tuple[list[Job], list[Job]]:
         """Lease due jobs, and mark those dead that have no attempt left. Returns both."""
-        marks = ", ".join("?" * len(kinds))
+        placeholders = ", ".join("?" * len(kinds))
         due = self._rows.all(
-            f"SELECT {_COLUMNS} FROM job WHERE kind IN ({marks})"
+            f"SELECT {_COLUMNS} FROM job WHERE kind IN ({placeholders})"
             " AND (state = 'ready' AND run_at <= ? OR state = 'leased' AND lease_until <= ?)"
             " ORDER BY priority DESC, run_at, id LIMIT ?",
             (*kinds, self.now(), self.now(), limit),
         )
-        taken: list[Job] = []
+        leased: list[Job] = []
         dead: list[Job] = []
-        for job in map(_job, due):
+        for job in map(_job_from_row, due):
             if job.attempt >= job.max_attempts * MAX_LEASES_PER_ATTEMPT:
                 self.mark_dead(job, "It was started the maximum number of times and never finished.")
                 dead.append(job)
@@ -77,8 +77,8 @@ class JobTable:
                 (holder, self.now(seconds), job.id),
             )
             if row is not None:
-                taken.append(_job(row))
-        return taken, dead
+                leased.append(_job_from_row(row))
+        return leased, dead
 
     def extend(self, job: Job, seconds: float) -> None:
         self.check_lease(job)
@@ -134,12 +134,12 @@ class JobTable:
     def reinstate(self, causes: Collection[int]) -> None:
         """Make withdrawn jobs ready again whose causing events became active."""
         for cause in causes:
-            again = self._rows.all(
+            kinds = self._rows.all(
                 "UPDATE job SET state = 'ready', attempts = 0, holder = NULL, lease_until = NULL,"
                 " run_at = max(run_at, ?) WHERE cause = ? AND state = 'withdrawn' RETURNING kind",
                 (self.now(), cause),
             )
-            self._ready_kinds.update(kind for (kind,) in again)
+            self._ready_kinds.update(kind for (kind,) in kinds)
 
 
 class JobQueries:
@@ -153,7 +153,7 @@ class JobQueries:
         rows = self._readers.rows().all(
             f"SELECT {_COLUMNS} FROM job WHERE ?1 IS NULL OR state = ?1 ORDER BY id DESC LIMIT ?2", (state, limit)
         )
-        return [_job(row) for row in rows]
+        return [_job_from_row(row) for row in rows]
 
     def pending(self, kind: str | None = None, payload: Mapping[str, str] | None = None) -> list[Job]:
         """Jobs that are ready or leased, oldest first, whose payload has the given values."""
@@ -165,7 +165,7 @@ class JobQueries:
             where.append("payload ->> ? = ?")
             params += [name, value]
         rows = self._readers.rows().all(f"SELECT {_COLUMNS} FROM job WHERE {' AND '.join(where)} ORDER BY id", params)
-        return [_job(row) for row in rows]
+        return [_job_from_row(row) for row in rows]
 
     def state_of(self, key: str) -> JobState | None:
         """The state of the job with a key; None if there is no such job."""
@@ -197,9 +197,9 @@ class SqliteJobs:
 
     async def lease(self, kinds: Collection[str], *, holder: str, limit: int = 1, seconds: float = 60.0) -> list[Job]:
         def work() -> list[Job]:
-            taken, dead = self._table.lease(kinds, holder, limit, seconds)
-            self._record([_job_died(job, job.error or "") for job in dead], ())
-            return taken
+            leased, dead = self._table.lease(kinds, holder, limit, seconds)
+            self._record([_job_died_event(job, job.error or "") for job in dead], ())
+            return leased
 
         due = await self.next_due(kinds)
         if due is None or to_micros(due) > self._table.now():
@@ -224,7 +224,7 @@ class SqliteJobs:
             self._table.check_lease(job)
             if fatal or job.attempt >= job.max_attempts:
                 self._table.mark_dead(job, error)
-                self._record([_job_died(job, error)], ())
+                self._record([_job_died_event(job, error)], ())
             else:
                 self._table.postpone(job, error, backoff_s(job.attempt) if retry_in_s is None else retry_in_s)
 
@@ -237,17 +237,17 @@ class SqliteJobs:
         return self._queries.find(state=state, limit=limit)
 
     async def next_due(self, kinds: Collection[str]) -> datetime | None:
-        marks = ", ".join("?" * len(kinds))
+        placeholders = ", ".join("?" * len(kinds))
         row = self._readers.rows().one(
             "SELECT min(CASE state WHEN 'ready' THEN run_at ELSE lease_until END) FROM job"
-            f" WHERE state IN ('ready', 'leased') AND kind IN ({marks})",
+            f" WHERE state IN ('ready', 'leased') AND kind IN ({placeholders})",
             tuple(kinds),
         )
         return from_micros(row[0]) if row and row[0] is not None else None
 
 
-def _job(row: Row) -> Job:
-    (job_id, kind, key, payload, state, priority, attempts, most, run_at, cause, error, holder) = row
+def _job_from_row(row: Row) -> Job:
+    (job_id, kind, key, payload, state, priority, attempts, max_attempts, run_at, cause, error, holder) = row
     return Job(
         id=job_id,
         kind=kind,
@@ -256,7 +256,7 @@ def _job(row: Row) -> Job:
         state=state,
         priority=priority,
         attempt=attempts,
-        max_attempts=most,
+        max_attempts=max_attempts,
         run_at=from_micros(run_at),
         cause=cause,
         error=error,
@@ -264,7 +264,7 @@ def _job(row: Row) -> Job:
     )
 
 
-def _job_died(job: Job, error: str) -> NewEvent:
+def _job_died_event(job: Job, error: str) -> NewEvent:
     payload = JobDied(job=job.id, job_kind=job.kind, key=job.key, attempts=job.attempt, error=error)
     return NewEvent("instance", payload, cause=job.cause)
 

@@ -10,7 +10,7 @@ import os
 from collections.abc import Mapping
 from pathlib import Path
 
-from coterie.eventstore.sqlite.database import connect, translating_errors
+from coterie.eventstore.sqlite.database import connect, translate_errors
 
 KeyPath = tuple[str, str]
 """A namespace and the name in it."""
@@ -24,7 +24,7 @@ class KeyStore:
         if not path.exists():
             os.close(os.open(path, os.O_CREAT | os.O_WRONLY, 0o600))
         self._connection = connect(path, writable=True)
-        with translating_errors(path), self._connection:
+        with translate_errors(path), self._connection:
             if self._connection.execute("SELECT 1 FROM sqlite_schema WHERE name = 'kept'").fetchone():
                 self._connection.execute(
                     "ALTER TABLE kept RENAME TO entry; ALTER TABLE entry RENAME COLUMN drawer TO namespace;"
@@ -36,7 +36,7 @@ class KeyStore:
             )
 
     def get(self, namespace: str, name: str) -> str | None:
-        with translating_errors(self._path):
+        with translate_errors(self._path):
             row = self._connection.execute(
                 "SELECT value FROM entry WHERE namespace = ? AND name = ?", (namespace, name)
             ).fetchone()
@@ -44,7 +44,7 @@ class KeyStore:
 
     def entries(self, namespace: str, prefix: str = "") -> dict[str, str]:
         """Name → value of every entry in a namespace whose name starts with `prefix`."""
-        with translating_errors(self._path):
+        with translate_errors(self._path):
             rows = self._connection.execute(
                 "SELECT name, value FROM entry WHERE namespace = ? AND substr(name, 1, ?) = ? ORDER BY name",
                 (namespace, len(prefix), prefix),
@@ -55,7 +55,7 @@ class KeyStore:
         """Write all changes in one transaction; None removes an entry."""
         if not changes:
             return
-        with translating_errors(self._path), self._connection:
+        with translate_errors(self._path), self._connection:
             for (namespace, name), value in changes.items():
                 if value is None:
                     self._connection.execute("DELETE FROM entry WHERE namespace = ? AND name = ?", (namespace, name))

@@ -78,18 +78,18 @@ class StreamLineage:
             after |= Ranges([(origin[1] + 1, origin[1] + 1)])
         return before, after
 
-    def segments(self, stream: str, wanted: Ranges) -> list[Segment]:
+    def segments(self, stream: str, seqs: Ranges) -> list[Segment]:
         """Where the events with these numbers are stored, in order."""
         origin = self.parent(stream)
         if origin is None:
-            return [(stream, low, high) for low, high in wanted.pairs]
+            return [(stream, low, high) for low, high in seqs.pairs]
         parent, at = origin
-        inherited = self.segments(parent, wanted.up_to(at))
-        return inherited + [(stream, low, high) for low, high in wanted.after(at).pairs]
+        inherited = self.segments(parent, seqs.up_to(at))
+        return inherited + [(stream, low, high) for low, high in seqs.after(at).pairs]
 
-    def events(self, stream: str, wanted: Ranges) -> Iterator[AnyEvent]:
+    def events(self, stream: str, seqs: Ranges) -> Iterator[AnyEvent]:
         """The events with these numbers, oldest first, as they were appended."""
-        for owner, low, high in self.segments(stream, wanted):
+        for owner, low, high in self.segments(stream, seqs):
             records = self._rows.all(
                 f"SELECT {COLUMNS} FROM event WHERE stream = ? AND seq BETWEEN ? AND ? ORDER BY seq",
                 (owner, low, high),
@@ -106,10 +106,10 @@ class StreamLineage:
                 )
             return self.active_at(event.stream, payload.to)
         if isinstance(payload, Superseded):
-            named = Ranges((*payload.drop, *payload.restore))
-            if named and not 1 <= named.pairs[0][0] <= named.pairs[-1][1] < event.seq:
+            affected = Ranges((*payload.drop, *payload.restore))
+            if affected and not 1 <= affected.pairs[0][0] <= affected.pairs[-1][1] < event.seq:
                 raise BadPoint(
-                    f"{event.stream} has no events {list(named.pairs)}: it has 1 to {event.seq - 1}.",
+                    f"{event.stream} has no events {list(affected.pairs)}: it has 1 to {event.seq - 1}.",
                     "Supersede only what has been recorded.",
                 )
             return before - Ranges(payload.drop) | Ranges(payload.restore)
@@ -118,11 +118,11 @@ class StreamLineage:
         raise TypeError(f"{event.kind} is not a control event")
 
     def _record_fork(self, event: AnyEvent, payload: Forked) -> None:
-        known = self._rows.one(
+        existing = self._rows.one(
             "SELECT 1 FROM event WHERE stream = ?1 AND id < ?2 UNION SELECT 1 FROM stream_lineage WHERE stream = ?1",
             (event.stream, event.id),
         )
-        if known is not None:
+        if existing is not None:
             raise BadPoint(
                 f"{event.stream} already exists and cannot become a fork of {payload.parent}.",
                 "Fork into a new stream.",

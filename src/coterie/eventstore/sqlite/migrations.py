@@ -76,8 +76,8 @@ def migrate(rows: Rows, now: datetime, migrations: tuple[Migration, ...] = MIGRA
     try:
         rows.run("CREATE TABLE IF NOT EXISTS migration(name TEXT PRIMARY KEY, applied INTEGER NOT NULL) WITHOUT ROWID")
         applied = {name for (name,) in rows.run("SELECT name FROM migration")}
-        known = [migration.__name__ for migration in migrations]
-        if newer := sorted(applied - set(known)):
+        names = [migration.__name__ for migration in migrations]
+        if newer := sorted(applied - set(names)):
             raise SchemaTooNew(
                 f"This database was written by a newer Coterie (it has {', '.join(newer)}).",
                 "Upgrade Coterie, or open it with the version that wrote it. Nothing was changed.",

@@ -20,26 +20,26 @@ from coterie.eventstore.sqlite.replay import CurrentEvent, Replayer, UndoJournal
 
 Progress = Callable[[int, int], None]
 """Called from time to time with the number of events replayed and the total."""
-
-
 Seed = Callable[[Projection, Rows], int]
 """Fills a projection's empty tables from a snapshot and returns the id of its last event; 0 if there is none."""
 
 
 class LiveProjections:
-    """All projections. `active_changed` is called with the ids of events that became inactive and active."""
+    """All projections. `on_active_changed` is called with the ids of events that became inactive and active."""
 
     def __init__(
         self,
         projections: Sequence[Projection],
         connection: apsw.Connection,
-        active_changed: Callable[[set[int], set[int]], None] = lambda dropped, restored: None,
+        on_active_changed: Callable[[set[int], set[int]], None] = lambda dropped, restored: None,
     ) -> None:
-        self._active_changed = active_changed
+        self._on_active_changed = on_active_changed
         self._rows = Rows(connection)
         self._lineage = StreamLineage(self._rows)
         self._current = CurrentEvent(connection)
-        self._live = [LiveProjection(each, self._rows, self._lineage, self._current) for each in projections]
+        self._live = [
+            LiveProjection(projection, self._rows, self._lineage, self._current) for projection in projections
+        ]
         self._touched: dict[LiveProjection, None] = {}
         """Those that the current transaction writes to; most transactions write to few."""
         self._by_kind: dict[str, list[LiveProjection]] = {}
@@ -88,8 +88,8 @@ class LiveProjections:
             if table not in declared:
                 self._rows.run(f"DROP TABLE {journal}; DROP TABLE IF EXISTS {table}")
         names = [projection.name for projection in self.projections]
-        marks = ", ".join("?" * len(names))
-        self._rows.run(f"DELETE FROM projection WHERE name NOT IN ({marks})", names)
+        placeholders = ", ".join("?" * len(names))
+        self._rows.run(f"DELETE FROM projection WHERE name NOT IN ({placeholders})", names)
 
     def begin(self) -> None:
         self._touched.clear()
@@ -101,9 +101,9 @@ class LiveProjections:
                 self._apply_control(event)
                 continue
             self._current.event = event.id
-            concerned = self._by_kind.get(event.kind, ())
-            self._touch(concerned)
-            for live in concerned:
+            handling = self._by_kind.get(event.kind, ())
+            self._touch(handling)
+            for live in handling:
                 live.apply(event)
         self._current.event = 0
 
@@ -112,8 +112,8 @@ class LiveProjections:
         for live in self._touched:
             live.update_derived()
         names = [live.projection.name for live in self._live]
-        marks = ", ".join("?" * len(names))
-        self._rows.run(f"UPDATE projection SET position = ? WHERE name IN ({marks})", (position, *names))
+        placeholders = ", ".join("?" * len(names))
+        self._rows.run(f"UPDATE projection SET position = ? WHERE name IN ({placeholders})", (position, *names))
 
     def rebuild(self, progress: Progress | None = None) -> None:
         for live in self._live:
@@ -159,7 +159,7 @@ class LiveProjections:
             live.reapply(old, new)
             self._current.event = event.id
             live.apply(event)
-        self._active_changed(old - new, new - old)
+        self._on_active_changed(old - new, new - old)
 
     def _fork(self, event: AnyEvent, fork: Forked, inherited: Ranges) -> None:
         now = self._lineage.active(fork.parent)
@@ -306,15 +306,15 @@ class LiveProjection:
             self.apply(event)
             return
         changed = None if self._changed is None else {table: set(keys) for table, keys in self._changed.items()}
-        marks = [journal.since for journal in self._journals]
+        positions = [journal.since for journal in self._journals]
         self._rows.run("SAVEPOINT fork")
         self.reapply(old, new)
         inherited = [journal.rows_of_stream(column, fork.parent) for journal in self._journals]
         self._rows.run("ROLLBACK TO fork; RELEASE fork")
         self._changed = changed
         self._current.event = event.id
-        for journal, mark, rows in zip(self._journals, marks, inherited, strict=True):
-            journal.since = mark
+        for journal, position, rows in zip(self._journals, positions, inherited, strict=True):
+            journal.since = position
             journal.insert_for_stream(column, event.stream, rows)
         self._replayer.handle(event)
 

@@ -13,7 +13,7 @@ from coterie.base.errors import BadPoint, StorageError
 from coterie.eventstore.events import COLUMNS, AnyEvent, decode
 from coterie.eventstore.log import RewindImpact
 from coterie.eventstore.ranges import Ranges
-from coterie.eventstore.sqlite.database import Params, ReadConnections, Row, Rows, translating_errors
+from coterie.eventstore.sqlite.database import Params, ReadConnections, Row, Rows, translate_errors
 from coterie.eventstore.sqlite.jobs import JobQueries
 from coterie.eventstore.sqlite.lineage import StreamLineage
 
@@ -30,21 +30,17 @@ class LogReader:
                 "Start Coterie once with `coterie serve`, or point COTERIE_HOME at your data folder.",
             )
         self.path = path
-        self._readers = ReadConnections(path)
-        self.jobs = JobQueries(self._readers)
-
-    @property
-    def connections(self) -> ReadConnections:
-        return self._readers
+        self.connections = ReadConnections(path)
+        self.jobs = JobQueries(self.connections)
 
     def query(self, sql: str, params: Params = ()) -> list[Row]:
         """Rows of projections, as of the last commit. The store's own tables are read by the methods below."""
-        with translating_errors(self.path):
-            return self._readers.rows().all(sql, params)
+        with translate_errors(self.path):
+            return self.connections.rows().all(sql, params)
 
     @contextmanager
-    def _consistent(self) -> Iterator[tuple[Rows, StreamLineage]]:
-        with translating_errors(self.path), self._readers.snapshot() as rows:
+    def _read_transaction(self) -> Iterator[tuple[Rows, StreamLineage]]:
+        with translate_errors(self.path), self.connections.read_transaction() as rows:
             yield rows, StreamLineage(rows)
 
     def last_id(self) -> int:
@@ -61,8 +57,9 @@ class LogReader:
 
     def times(self, ids: Collection[int]) -> dict[int, datetime]:
         """Event id → its time, for those of the ids that exist."""
-        wanted = json.dumps([*ids])
-        rows = self.query("SELECT id, ts FROM event WHERE id IN (SELECT value FROM json_each(?))", (wanted,))
+        rows = self.query(
+            "SELECT id, ts FROM event WHERE id IN (SELECT value FROM json_each(?))", (json.dumps([*ids]),)
+        )
         return {event: from_micros(ts) for event, ts in rows}
 
     def id_by_key(self, key: str) -> int | None:
@@ -124,7 +121,7 @@ class LogReader:
         return [(kind, version) for kind, version in rows]
 
     def head(self, stream: str) -> int:
-        return StreamLineage(self._readers.rows()).head(stream)
+        return StreamLineage(self.connections.rows()).head(stream)
 
     def read(
         self,
@@ -157,39 +154,39 @@ class LogReader:
     def history(
         self, stream: str, *, after: int = 0, before: int | None = None, limit: int | None = None
     ) -> list[AnyEvent]:
-        with self._consistent() as (rows, lineage):
-            wanted = lineage.active(stream).after(after)
+        with self._read_transaction() as (rows, lineage):
+            seqs = lineage.active(stream).after(after)
             if before is not None:
-                wanted = wanted.up_to(before - 1)
-            found: list[AnyEvent] = []
-            for owner, low, high in reversed(lineage.segments(stream, wanted)):
-                left = -1 if limit is None else limit - len(found)
+                seqs = seqs.up_to(before - 1)
+            events: list[AnyEvent] = []
+            for owner, low, high in reversed(lineage.segments(stream, seqs)):
+                left = -1 if limit is None else limit - len(events)
                 if left == 0:
                     break
                 records = rows.all(
                     f"SELECT {COLUMNS} FROM event WHERE stream = ? AND seq BETWEEN ? AND ? ORDER BY seq DESC LIMIT ?",
                     (owner, low, high, left),
                 )
-                found.extend(decode(record)._replace(stream=stream) for record in records)
-        found.reverse()
-        return found
+                events.extend(decode(record)._replace(stream=stream) for record in records)
+        events.reverse()
+        return events
 
     def active(self, stream: str, at: int | None = None) -> Ranges:
         """The active numbers of a stream, now or when `at` was its last event."""
-        with self._consistent() as (_, lineage):
+        with self._read_transaction() as (_, lineage):
             return lineage.active(stream) if at is None else lineage.active_at(stream, at)
 
-    def events_at(self, stream: str, wanted: Ranges) -> list[AnyEvent]:
+    def events_at(self, stream: str, seqs: Ranges) -> list[AnyEvent]:
         """The events of a stream with these numbers, inherited ones included, active or not."""
-        with self._consistent() as (_, lineage):
-            return list(lineage.events(stream, wanted))
+        with self._read_transaction() as (_, lineage):
+            return list(lineage.events(stream, seqs))
 
     def fork_origin(self, stream: str) -> tuple[str, int] | None:
         """The parent of a fork and the position it was forked at; None for other streams."""
-        return StreamLineage(self._readers.rows()).parent(stream)
+        return StreamLineage(self.connections.rows()).parent(stream)
 
     def preview_rewind(self, stream: str, to: int) -> RewindImpact:
-        with self._consistent() as (_, lineage):
+        with self._read_transaction() as (_, lineage):
             head = lineage.head(stream)
             if not 0 <= to <= head:
                 raise BadPoint(
@@ -201,10 +198,12 @@ class LogReader:
         return RewindImpact(dropped, restored)
 
     def turn_seqs(self, stream: str, turn: str) -> list[int]:
-        with self._consistent() as (rows, lineage):
-            owners = lineage.segments(stream, Ranges([(1, lineage.head(stream))]))
-            found = rows.all("SELECT stream, seq FROM event WHERE turn = ?", (turn,))
-        return sorted(seq for owner, seq in found if any(owner == o and low <= seq <= high for o, low, high in owners))
+        with self._read_transaction() as (rows, lineage):
+            segments = lineage.segments(stream, Ranges([(1, lineage.head(stream))]))
+            stored = rows.all("SELECT stream, seq FROM event WHERE turn = ?", (turn,))
+        return sorted(
+            seq for owner, seq in stored if any(owner == name and low <= seq <= high for name, low, high in segments)
+        )
 
     def close(self) -> None:
-        self._readers.close()
+        self.connections.close()

@@ -97,7 +97,7 @@ class EventRecorder:
         expect: Mapping[str, int] | None,
         jobs: Sequence[NewJob],
     ) -> list[AnyEvent]:
-        if repeated := self._events_of_same_keys(new_events):
+        if repeated := self._events_with_same_keys(new_events):
             return repeated
         if expect:
             for stream, seq in expect.items():
@@ -120,8 +120,8 @@ class EventRecorder:
             "SELECT count(*), min(seq), max(seq) FROM event WHERE stream = ? AND seq BETWEEN ? AND ?",
             (stream, first, last),
         )
-        found, low, high = row or (0, None, None)
-        if not found:
+        count, low, high = row or (0, None, None)
+        if not count:
             raise BadPoint(
                 f"{stream} has no events {first} to {last}.",
                 "List its events with `coterie events --stream …`.",
@@ -147,12 +147,12 @@ class EventRecorder:
             (stream, head),
         )
         self._projections.rebuild()
-        payload = Purged(stream=stream, events=found, first_seq=low, last_seq=high, reason=reason)
+        payload = Purged(stream=stream, events=count, first_seq=low, last_seq=high, reason=reason)
         return self.encode_and_append([NewEvent("instance", payload, actor)])[0]
 
-    def _events_of_same_keys(self, new_events: Sequence[NewEvent]) -> list[AnyEvent]:
+    def _events_with_same_keys(self, new_events: Sequence[NewEvent]) -> list[AnyEvent]:
         """The events of an earlier call with the same keys. Their ids are contiguous, so one key finds all of them."""
-        found: int | None = None
+        first_id: int | None = None
         unused_key = None
         for index, new in enumerate(new_events):
             if new.key is None:
@@ -161,16 +161,16 @@ class EventRecorder:
             row = self._rows.one("SELECT id FROM event WHERE key = ?", (new.key,))
             if row is None:
                 unused_key = new.key
-            elif found is None or row[0] - index == found:
-                found = row[0] - index
+            elif first_id is None or row[0] - index == first_id:
+                first_id = row[0] - index
             else:
-                raise _mixed_keys(new.key)
-        if found is None:
+                raise _mixed_keys_error(new.key)
+        if first_id is None:
             return []
         if unused_key is not None:
-            raise _mixed_keys(unused_key)
+            raise _mixed_keys_error(unused_key)
         sql = f"SELECT {COLUMNS} FROM event WHERE id BETWEEN ? AND ? ORDER BY id"
-        records = self._rows.all(sql, (found, found + len(new_events) - 1))
+        records = self._rows.all(sql, (first_id, first_id + len(new_events) - 1))
         return [decode(record) for record in records]
 
     def _check_head(self, stream: str, seq: int) -> None:
@@ -209,7 +209,7 @@ class EventRecorder:
         return head
 
 
-def _mixed_keys(key: str) -> Conflict:
+def _mixed_keys_error(key: str) -> Conflict:
     return Conflict(
         f"The key {key} belongs to another append than the rest of this one.",
         "Repeat an append with exactly the events of the first call.",

@@ -28,12 +28,12 @@ class Replayer:
         self._rows = rows
         self._lineage = lineage
         self._handlers: dict[str, list[_Handler]] = {}
-        self._inheriting: dict[str, list[_Handler]] = {}
+        self._stream_handlers: dict[str, list[_Handler]] = {}
         for projection in projections:
             for kind, handler in projection.bound_handlers().items():
                 self._handlers.setdefault(kind, []).append(handler)
                 if projection.stream_column is not None:
-                    self._inheriting.setdefault(kind, []).append(handler)
+                    self._stream_handlers.setdefault(kind, []).append(handler)
 
     @property
     def kinds(self) -> frozenset[str]:
@@ -41,7 +41,7 @@ class Replayer:
         return frozenset((*self._handlers, Forked.kind))
 
     def apply(self, event: AnyEvent) -> None:
-        if isinstance(event.payload, Forked) and self._inheriting:
+        if isinstance(event.payload, Forked) and self._stream_handlers:
             self._inherit(event, event.payload.at)
         self.handle(event)
 
@@ -53,9 +53,9 @@ class Replayer:
         """Apply the active inherited events of a fork as if they were its own."""
         for event in self._lineage.events(fork.stream, self._lineage.active(fork.stream).up_to(at)):
             if event.kind not in CONTROL_KINDS:
-                addressed = event._replace(stream=fork.stream)
-                for handler in self._inheriting.get(event.kind, ()):
-                    handler(self._rows, addressed)
+                inherited = event._replace(stream=fork.stream)
+                for handler in self._stream_handlers.get(event.kind, ()):
+                    handler(self._rows, inherited)
 
 
 def active_events(rows: Rows, lineage: StreamLineage, kinds: Collection[str], after: int = 0) -> Iterator[AnyEvent]:
@@ -107,11 +107,6 @@ def replayed_hash(projection: Projection, source: Rows) -> str:
         connection.close()
 
 
-# The undo journal is kept by triggers: for every row that an event inserts, changes or deletes, a second table receives
-# the previous row. Undoing events is then a few statements whatever the handlers did, at a cost proportional to the
-# events undone. The triggers are temporary: they exist on the writing connection only.
-
-
 class CurrentEvent:
     """The id of the event that is being applied, for the triggers. Writes while it is 0 cannot be undone."""
 
@@ -126,7 +121,11 @@ class CurrentEvent:
 
 
 class UndoJournal:
-    """The undo journal of one table."""
+    """The undo journal of one table, kept by triggers that exist on the writing connection only.
+
+    For every row that an event inserts, changes or deletes, a second table receives the previous row. Undoing events
+    takes a few statements whatever the handlers did, at a cost proportional to the events undone.
+    """
 
     def __init__(self, rows: Rows, table: str) -> None:
         self._rows = rows
@@ -153,9 +152,9 @@ class UndoJournal:
     def insert_for_stream(self, column: str, stream: str, rows: list[Row]) -> None:
         """Insert rows of another stream as rows of this one."""
         index = self._columns.index(column)
-        marks = ", ".join("?" * len(self._columns))
+        placeholders = ", ".join("?" * len(self._columns))
         moved = ((*row[:index], stream, *row[index + 1 :]) for row in rows)
-        self._rows.many(f"INSERT INTO {self.table}({_names(self._columns)}) VALUES ({marks})", moved)
+        self._rows.many(f"INSERT INTO {self.table}({_names(self._columns)}) VALUES ({placeholders})", moved)
 
     def has_column(self, column: str) -> bool:
         return column in self._columns

@@ -12,7 +12,7 @@ from pathlib import Path
 import apsw
 
 from coterie.eventstore.projection import Projection
-from coterie.eventstore.sqlite.database import ReadConnections, Rows, publish_file, translating_errors
+from coterie.eventstore.sqlite.database import ReadConnections, Rows, publish_file, translate_errors
 from coterie.eventstore.sqlite.replay import table_hash
 
 Warn = Callable[[str], None]
@@ -24,7 +24,7 @@ def write_snapshot(connections: ReadConnections, projections: Sequence[Projectio
     partial = path.with_suffix(".partial")
     partial.unlink(missing_ok=True)
     try:
-        last = _write(connections, projections, partial)
+        last = _write_tables(connections, projections, partial)
         publish_file(partial, path)
     except BaseException:
         partial.unlink(missing_ok=True)  # on a full disk a half-written file would only take space
@@ -32,8 +32,8 @@ def write_snapshot(connections: ReadConnections, projections: Sequence[Projectio
     return last
 
 
-def _write(connections: ReadConnections, projections: Sequence[Projection], partial: Path) -> int:
-    with translating_errors(partial), connections.snapshot() as source:
+def _write_tables(connections: ReadConnections, projections: Sequence[Projection], partial: Path) -> int:
+    with translate_errors(partial), connections.read_transaction() as source:
         target = apsw.Connection(str(partial))
         try:
             rows = Rows(target)
@@ -47,7 +47,7 @@ def _write(connections: ReadConnections, projections: Sequence[Projection], part
             for projection in projections:
                 rows.run(projection.schema)
                 for table in projection.tables:
-                    _copy(source, rows, table)
+                    _copy_table(source, rows, table)
                     params = (
                         projection.name,
                         projection.fingerprint,
@@ -68,8 +68,8 @@ def seed_from_snapshots(folder: Path, warn: Warn) -> Callable[[Projection, Rows]
     def seed(projection: Projection, rows: Rows) -> int:
         for path in list_snapshots(folder):
             try:
-                position = _read(path, projection, rows)
-            except (apsw.Error, _Damaged) as error:
+                position = _read_tables(path, projection, rows)
+            except (apsw.Error, _DamagedSnapshot) as error:
                 warn(f"The snapshot {path.name} is damaged ({error}) and is skipped.")
                 continue
             if position:
@@ -91,11 +91,11 @@ def prune_snapshots(folder: Path, keep: int) -> list[Path]:
     return old
 
 
-class _Damaged(Exception):
+class _DamagedSnapshot(Exception):
     pass
 
 
-def _read(path: Path, projection: Projection, rows: Rows) -> int:
+def _read_tables(path: Path, projection: Projection, rows: Rows) -> int:
     connection = apsw.Connection(str(path), flags=apsw.SQLITE_OPEN_READONLY)
     try:
         source = Rows(connection)
@@ -107,24 +107,24 @@ def _read(path: Path, projection: Projection, rows: Rows) -> int:
         if not contents or any(fingerprint != projection.fingerprint for fingerprint, *_ in contents):
             return 0
         if {table for _, _, table, _ in contents} != set(projection.tables):
-            raise _Damaged("a table is missing")
+            raise _DamagedSnapshot("a table is missing")
         for _, _, table, expected in contents:
             if table_hash(source, table) != expected:
-                raise _Damaged(f"the rows of {table} have changed")
+                raise _DamagedSnapshot(f"the rows of {table} have changed")
         last = rows.one("SELECT coalesce(max(id), 0) FROM event")
         position = int(contents[0][1])
         if last is None or position > last[0]:
-            raise _Damaged("it includes events that the log does not have")
+            raise _DamagedSnapshot("it includes events that the log does not have")
         for table in projection.tables:
-            _copy(source, rows, table)
+            _copy_table(source, rows, table)
         return position
     finally:
         connection.close()
 
 
-def _copy(source: Rows, target: Rows, table: str) -> None:
-    names = [name for (name,) in source.run("SELECT name FROM pragma_table_info(?)", (table,))]
-    marks = ", ".join("?" * len(names))
+def _copy_table(source: Rows, target: Rows, table: str) -> None:
+    columns = [name for (name,) in source.run("SELECT name FROM pragma_table_info(?)", (table,))]
+    placeholders = ", ".join("?" * len(columns))
     target.run(f"DELETE FROM {table}")
     rows: Iterable[tuple[int | float | str | bytes | None, ...]] = source.run(f"SELECT * FROM {table}")
-    target.many(f"INSERT INTO {table} VALUES ({marks})", rows)
+    target.many(f"INSERT INTO {table} VALUES ({placeholders})", rows)

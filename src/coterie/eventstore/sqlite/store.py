@@ -30,7 +30,7 @@ from coterie.eventstore.jobs import READY, NewJob
 from coterie.eventstore.log import RewindImpact
 from coterie.eventstore.projection import Projection
 from coterie.eventstore.ranges import Ranges
-from coterie.eventstore.sqlite.database import Params, ProcessLock, Row, Rows, connect, translating_errors
+from coterie.eventstore.sqlite.database import Params, ProcessLock, Row, Rows, connect, translate_errors
 from coterie.eventstore.sqlite.jobs import JobSchedules, JobTable, SqliteJobs
 from coterie.eventstore.sqlite.migrations import migrate
 from coterie.eventstore.sqlite.projections import LiveProjections, Progress, Seed
@@ -49,7 +49,7 @@ class Store:
         connection: apsw.Connection,
         projections: LiveProjections,
         recorder: EventRecorder,
-        table: JobTable,
+        job_table: JobTable,
         bus: Bus,
         clock: Clock,
     ) -> None:
@@ -59,7 +59,7 @@ class Store:
         self._connection = connection
         self._projections = projections
         self._recorder = recorder
-        self._table = table
+        self._job_table = job_table
         self._rows = Rows(connection)
         self._reader = LogReader(path)
         self._writer = Writer(
@@ -67,12 +67,12 @@ class Store:
             path,
             begin=recorder.begin,
             end=recorder.end,
-            committed=self._publish_committed,
-            rolled_back=self._discard_uncommitted,
+            on_commit=self._publish_committed,
+            on_rollback=self._discard_uncommitted,
             state_token=lambda: recorder.last_id,
         )
-        self.jobs = SqliteJobs(self._writer, self._reader.connections, table, recorder.encode_and_append)
-        self.schedules = JobSchedules(self._writer, self._reader.connections, self._rows, table, clock)
+        self.jobs = SqliteJobs(self._writer, self._reader.connections, job_table, recorder.encode_and_append)
+        self.schedules = JobSchedules(self._writer, self._reader.connections, self._rows, job_table, clock)
 
     @classmethod
     def open(
@@ -92,23 +92,23 @@ class Store:
         connection: apsw.Connection | None = None
         try:
             connection = connect(path, writable=True)
-            with translating_errors(path):
+            with translate_errors(path):
                 rows = Rows(connection)
                 migrate(rows, clock.now())
                 if unknown := unknown_kinds(rows.all("SELECT kind, version FROM event_kind ORDER BY kind, version")):
                     raise unknown_event_error(unknown)
-                table = JobTable(rows, clock)
+                job_table = JobTable(rows, clock)
 
-                def active_changed(dropped: set[int], restored: set[int]) -> None:
-                    table.withdraw(dropped)
-                    table.reinstate(restored)
+                def on_active_changed(dropped: set[int], restored: set[int]) -> None:
+                    job_table.withdraw(dropped)
+                    job_table.reinstate(restored)
 
-                live = LiveProjections(projections, connection, active_changed)
+                live = LiveProjections(projections, connection, on_active_changed)
                 rows.run("BEGIN IMMEDIATE")
                 live.open(progress, seed)
                 rows.run("COMMIT")
-                recorder = EventRecorder(rows, live, table, clock)
-            return cls(path, lock, connection, live, recorder, table, bus or LocalBus(), clock)
+                recorder = EventRecorder(rows, live, job_table, clock)
+            return cls(path, lock, connection, live, recorder, job_table, bus or LocalBus(), clock)
         except BaseException:
             if connection is not None:
                 connection.close()
@@ -193,12 +193,12 @@ class Store:
         return self._reader.preview_rewind(stream, to)
 
     async def rewind(self, stream: str, to: int, *, actor: str = "system") -> AnyEvent:
-        return await self._control(NewEvent(stream, Rewound(to=to), actor))
+        return await self._append_one(NewEvent(stream, Rewound(to=to), actor))
 
     async def redo(self, stream: str, *, actor: str = "system") -> AnyEvent:
         last = self._reader.read(stream, limit=1, newest_first=True)
-        can_redo = last and (isinstance(last[0].payload, Reset) or last[0].payload == Rewound(to=_rewound_to(last[0])))
-        if not can_redo:
+        payload = last[0].payload if last else None
+        if not isinstance(payload, Reset) and not (isinstance(payload, Rewound) and not payload.redo):
             raise BadPoint(
                 f"There is nothing to redo in {stream}: it was not rewound, or there are events after that.",
                 "Fork at the position you want back instead.",
@@ -216,16 +216,16 @@ class Store:
         actor: str = "system",
     ) -> AnyEvent:
         dropped, restored = (Ranges((seq, seq) for seq in seqs).pairs for seqs in (drop, restore))
-        return await self._control(NewEvent(stream, Superseded(drop=dropped, restore=restored), actor))
+        return await self._append_one(NewEvent(stream, Superseded(drop=dropped, restore=restored), actor))
 
     async def turn_seqs(self, stream: str, turn: str) -> list[int]:
         return self._reader.turn_seqs(stream, turn)
 
     async def fork(self, stream: str, at: int, into: str, *, actor: str = "system") -> AnyEvent:
-        return await self._control(NewEvent(into, Forked(parent=stream, at=at), actor))
+        return await self._append_one(NewEvent(into, Forked(parent=stream, at=at), actor))
 
     async def reset(self, stream: str, *, actor: str = "system") -> AnyEvent:
-        return await self._control(NewEvent(stream, Reset(), actor))
+        return await self._append_one(NewEvent(stream, Reset(), actor))
 
     async def purge(
         self, stream: str, *, first: int = 1, last: int | None = None, reason: str = "", actor: str = "system"
@@ -247,23 +247,19 @@ class Store:
     def _empty_journal(self) -> None:
         self._rows.run("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
 
-    async def _control(self, new_event: NewEvent) -> AnyEvent:
+    async def _append_one(self, new_event: NewEvent) -> AnyEvent:
         return (await self.append([new_event]))[0]
 
     def _discard_uncommitted(self) -> None:
         self._recorder.reload()
-        self._table.take_ready_kinds()
+        self._job_table.take_ready_kinds()
 
     def _publish_committed(self) -> None:
-        self.bus.publish(_messages_of(self._recorder.take_appended(), self._table.take_ready_kinds()))
+        self.bus.publish(_messages_of(self._recorder.take_appended(), self._job_table.take_ready_kinds()))
 
 
-def _messages_of(events: Sequence[AnyEvent], readied: Collection[str]) -> Iterator[BusMessage]:
+def _messages_of(events: Sequence[AnyEvent], ready_kinds: Collection[str]) -> Iterator[BusMessage]:
     for event in events:
         yield BusMessage(f"event.{subject_token(event.stream)}.{event.kind}", event)
-    if readied:
-        yield BusMessage(READY, readied)
-
-
-def _rewound_to(event: AnyEvent) -> int:
-    return event.payload.to if isinstance(event.payload, Rewound) else -1
+    if ready_kinds:
+        yield BusMessage(READY, ready_kinds)

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 from coterie.eventstore.events import COLUMNS, CONTROL_KINDS, Forked, decode, unknown_kinds
 from coterie.eventstore.projection import Projection
-from coterie.eventstore.sqlite.database import Rows, translating_errors
+from coterie.eventstore.sqlite.database import Rows, translate_errors
 from coterie.eventstore.sqlite.lineage import StreamLineage
 from coterie.eventstore.sqlite.reader import LogReader
 from coterie.eventstore.sqlite.replay import projection_hash, replayed_hash
@@ -32,7 +32,7 @@ def verify(
 ) -> VerifyReport:
     """Check one consistent state of the database, without disturbing the process that owns it."""
     report = VerifyReport()
-    with translating_errors(reader.path), reader.connections.snapshot() as rows:
+    with translate_errors(reader.path), reader.connections.read_transaction() as rows:
         progress("the file")
         for (line,) in rows.run("PRAGMA integrity_check"):
             if line != "ok":
@@ -64,7 +64,7 @@ def _check_log(rows: Rows, report: VerifyReport) -> None:
             report.events += 1
             first = event.payload.at + 1 if isinstance(event.payload, Forked) else 1
             expected = heads.get(event.stream, first - 1) + 1
-            if event.seq != expected and not _purged(rows, event.stream, expected, event.seq - 1):
+            if event.seq != expected and not _is_purged(rows, event.stream, expected, event.seq - 1):
                 report.problems.append(f"{event.stream} jumps from {expected - 1} to {event.seq}.")
             heads[event.stream] = event.seq
             if event.kind in CONTROL_KINDS and not lineage.is_recorded(event):
@@ -72,7 +72,7 @@ def _check_log(rows: Rows, report: VerifyReport) -> None:
         after = page[-1][0]
 
 
-def _purged(rows: Rows, stream: str, first: int, last: int) -> bool:
+def _is_purged(rows: Rows, stream: str, first: int, last: int) -> bool:
     """Whether a gap was made by a recorded purge."""
     covered = rows.one(
         "SELECT 1 FROM event WHERE kind = 'purged' AND json_extract(payload, '$.stream') = ?"

@@ -74,7 +74,7 @@ class WriterStats:
 
 
 class Writer:
-    """`begin` and `end` run inside each transaction, around its work; `committed` runs after it, on the same thread."""
+    """`begin` and `end` run inside each transaction, around its work; `on_commit` runs after it, on the same thread."""
 
     def __init__(
         self,
@@ -83,8 +83,8 @@ class Writer:
         *,
         begin: Callable[[], None],
         end: Callable[[], None],
-        committed: Callable[[], None],
-        rolled_back: Callable[[], None],
+        on_commit: Callable[[], None],
+        on_rollback: Callable[[], None],
         state_token: Callable[[], object] = lambda: None,
     ) -> None:
         """`state_token` must differ after a request that changed in-memory state; compared when a request fails."""
@@ -93,8 +93,8 @@ class Writer:
         self._path = path
         self._begin = begin
         self._end = end
-        self._committed = committed
-        self._rolled_back = rolled_back
+        self._on_commit = on_commit
+        self._on_rollback = on_rollback
         self._queue: deque[WriteRequest[Any]] = deque()
         self._queued = threading.Condition(threading.Lock())
         self._commit_lock = threading.Lock()
@@ -131,7 +131,7 @@ class Writer:
         """Run `work` in a transaction and block until it is durable, for callers without an event loop."""
         future: Future[T] = Future()
         request = WriteRequest(work, future, None)
-        if not self._commit_here([request]):  # else the thread does it
+        if not self._try_commit([request]):  # else the thread does it
             self._enqueue(request)
         return future.result()
 
@@ -153,7 +153,7 @@ class Writer:
     def _enqueue(self, *requests: WriteRequest[Any]) -> None:
         with self._queued:
             if self._closed:
-                raise _closed()
+                raise _closed_error()
             self._queue.extend(requests)
             self._queued.notify()
 
@@ -166,12 +166,12 @@ class Writer:
                     self._queued.wait()
             with self._commit_lock:
                 batch = [self._queue.popleft() for _ in range(min(len(self._queue), _MAX_BATCH))]
-                self._commit(batch, _deliver_across)
+                self._commit(batch, _deliver_threadsafe)
 
     def _commit_in_loop(self, loop: asyncio.AbstractEventLoop) -> None:
         """Commit the small requests of a loop on its thread if the writer is idle; else queue them."""
         batch = self._small_requests.pop(loop, [])
-        if len(batch) <= _MAX_IN_LOOP and self._commit_here(batch):
+        if len(batch) <= _MAX_IN_LOOP and self._try_commit(batch):
             return
         try:
             self._enqueue(*batch)
@@ -180,7 +180,7 @@ class Writer:
                 request.error = error
                 request.deliver()
 
-    def _commit_here(self, batch: Sequence[WriteRequest[Any]]) -> bool:
+    def _try_commit(self, batch: Sequence[WriteRequest[Any]]) -> bool:
         """Commit on the calling thread; False if the writer is busy."""
         if not self._commit_lock.acquire(blocking=False):
             return False
@@ -204,7 +204,7 @@ class Writer:
             self._transact(batch)
         except BaseException as error:
             if len(batch) == 1:
-                batch[0].error = self._translated(error)
+                batch[0].error = self._translate(error)
                 deliver(batch)
             else:
                 for request in batch:
@@ -216,7 +216,7 @@ class Writer:
         self.stats.requests += len(batch)
         self.stats.seconds += seconds
         try:
-            self._committed()
+            self._on_commit()
         except Exception:
             # The commit stands; subscribers that missed the message read the log.
             _log.exception("publishing a commit failed")
@@ -226,8 +226,8 @@ class Writer:
         try:
             request.result = request.work()
         except BaseException as error:
-            request.error = self._translated(error)
-        _deliver_across([request])
+            request.error = self._translate(error)
+        _deliver_threadsafe([request])
 
     def _transact(self, batch: Sequence[WriteRequest[Any]]) -> None:
         execute = self._connection.execute
@@ -241,7 +241,7 @@ class Writer:
         except BaseException:
             if self._connection.in_transaction:
                 execute("ROLLBACK")
-            self._rolled_back()
+            self._on_rollback()
             raise
 
     def _perform(self, request: WriteRequest[Any]) -> None:
@@ -253,15 +253,15 @@ class Writer:
                 raise
             request.error = error  # it failed before it wrote anything, so the batch can go on
 
-    def _translated(self, error: BaseException) -> BaseException:
+    def _translate(self, error: BaseException) -> BaseException:
         return storage_error(error, self._path) if isinstance(error, apsw.Error) else error
 
 
-def _closed() -> StorageError:
+def _closed_error() -> StorageError:
     return StorageError("The store is closed.", "Open it again; nothing was changed.")
 
 
-def _deliver_across(batch: Sequence[WriteRequest[Any]]) -> None:
+def _deliver_threadsafe(batch: Sequence[WriteRequest[Any]]) -> None:
     """Deliver results on the callers' threads, with a single wake-up per event loop."""
     by_loop: dict[asyncio.AbstractEventLoop, list[WriteRequest[Any]]] = {}
     for request in batch:
