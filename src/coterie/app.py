@@ -179,7 +179,7 @@ def open_store(
         projections=all_projections(),
         clock=clock,
         progress=progress,
-        seed=seed_from_snapshots(paths.periodic_snapshots, log_snapshot_warning()),
+        seed=seed_from_snapshots(paths.periodic_snapshots, log_snapshot_warning),
     )
     try:
         yield store
@@ -207,7 +207,7 @@ class App:
         self._metrics = Metrics(store)
         self._snapshots = SnapshotTaker(store, paths, settings.storage, self._clock)
         self._backups = BackupTaker(paths, settings.storage, self._clock)
-        self._background: list[asyncio.Task[Any]] = []
+        self._background_tasks: list[asyncio.Task[Any]] = []
         self.models = models or Models(settings.models, clock=self._clock, store=store)
         self.characters = Characters(store)
         self.memory = Memory(store, clock=self._clock)
@@ -310,7 +310,7 @@ class App:
             schedules=self.store.schedules,
             serialize_by=serialize_by_chat,
         )
-        self._background = [
+        self._background_tasks = [
             asyncio.create_task(worker.run(stop), name="jobs"),
             asyncio.create_task(self._snapshots.run(stop), name="snapshots"),
             asyncio.create_task(self._crowd_metrics.run(stop), name="crowd metrics"),
@@ -321,7 +321,7 @@ class App:
         ]
         if self.settings.desk.tool_servers:
             servers = self.desk.mcp_servers.run(stop)
-            self._background.append(asyncio.create_task(servers, name="tool servers"))
+            self._background_tasks.append(asyncio.create_task(servers, name="tool servers"))
         await self.desk.sandbox.status()  # logs a problem now instead of at the first use
         self.models.warm_up()
         _log.info("started", version=self._version, database=str(self.paths.database))
@@ -338,7 +338,9 @@ class App:
             stop.set()
             self.desk.processes.interrupt_all()
             for task, result in zip(
-                self._background, await asyncio.gather(*self._background, return_exceptions=True), strict=True
+                self._background_tasks,
+                await asyncio.gather(*self._background_tasks, return_exceptions=True),
+                strict=True,
             ):
                 if isinstance(result, BaseException):
                     _log.error("background task failed", task=task.get_name(), error=str(result))
@@ -369,7 +371,7 @@ class App:
         except CoterieError as error:
             _log.error("unhealthy", error=str(error))
             return False
-        return self.store.is_writable and not any(task.done() for task in self._background)
+        return self.store.is_writable and not any(task.done() for task in self._background_tasks)
 
     def metrics(self) -> bytes:
         return self._metrics.text() + self._crowd_metrics.text()

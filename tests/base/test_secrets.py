@@ -48,7 +48,7 @@ def test_d19_every_write_has_a_new_twelve_byte_nonce(vault: SecretsStore, path: 
         vault.set("a", VALUE)
         nonces.add(json.loads(path.read_text())["entries"]["a"]["nonce"])
     assert len(nonces) == 20
-    assert {len(vault_module._bytes(nonce)) for nonce in nonces} == {12}
+    assert {len(vault_module._from_base64(nonce)) for nonce in nonces} == {12}
 
 
 def test_d19_a_wrong_passphrase_decrypts_and_changes_nothing(vault: SecretsStore, path: Path) -> None:

@@ -20,7 +20,7 @@ from coterie.eventstore.sqlite.replay import replayed_hash
 def desk(tmp_path: Path, clock: ManualClock) -> Iterator[People]:
     store = Store.open(tmp_path / "coterie.db", projections=[CharactersProjection(), PeopleProjection()], clock=clock)
     yield People(store, clock)
-    with store.reader.connections.snapshot() as rows:
+    with store.reader.connections.read_transaction() as rows:
         assert store.hashes() == {view.name: replayed_hash(view, rows) for view in store.projections}
     store.close()
 

@@ -23,7 +23,7 @@ def clock() -> ManualClock:
 def store(tmp_path: Path, clock: ManualClock) -> Iterator[Store]:
     opened = Store.open(tmp_path / "coterie.db", projections=[VisitsProjection()], clock=clock)
     yield opened
-    with opened.reader.connections.snapshot() as rows:
+    with opened.reader.connections.read_transaction() as rows:
         assert opened.hashes() == {view.name: replayed_hash(view, rows) for view in opened.projections}
     opened.close()
 

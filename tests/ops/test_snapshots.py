@@ -186,7 +186,7 @@ def test_names_sort_by_time(clock: ManualClock) -> None:
 
 def test_a_skipped_snapshot_is_logged() -> None:
     with structlog.testing.capture_logs() as logs:
-        log_snapshot_warning()("The snapshot x is damaged.")
+        log_snapshot_warning("The snapshot x is damaged.")
     assert logs == [
         {"event": "snapshot skipped", "why": "The snapshot x is damaged.", "log_level": "warning"},
     ]

@@ -64,15 +64,15 @@ def load_config(
         text, parsed = _read_toml(file)
         lines = _line_numbers(text)
         for key, value in _flatten(parsed):
-            _put(values, key, value)
+            _set_nested(values, key, value)
             origins[_dotted(key)] = f"{file.name} line {_line_of(lines, key)}"
     for dotted, value in (database or {}).items():
-        _put(values, tuple(dotted.split(".")), value)
+        _set_nested(values, tuple(dotted.split(".")), value)
         origins[dotted] = "set on the settings page"
     for name, raw in environ.items():
         if name.startswith(_PREFIX) and "__" in name:
             key = tuple(name.removeprefix(_PREFIX).lower().split("__"))
-            _put(values, key, _from_environment(raw))
+            _set_nested(values, key, _from_environment(raw))
             origins[_dotted(key)] = f"environment variable {name}"
     from_references: set[str] = set()
     for key, value in _flatten(values):
@@ -80,7 +80,7 @@ def load_config(
         resolved = _resolve_all(value, _origin_of(dotted, origins), dotted, environ, secret)
         if resolved != value:
             from_references.add(dotted)
-            _put(values, key, resolved)
+            _set_nested(values, key, resolved)
         if is_secret(model, key) and isinstance(resolved, str):
             redact.register(resolved)  # before validation, so that no error message can contain it
     try:
@@ -110,17 +110,17 @@ Key = tuple[str, ...]
 
 
 def _flatten(table: Mapping[str, Any], prefix: Key = ()) -> list[tuple[Key, Any]]:
-    found: list[tuple[Key, Any]] = []
+    items: list[tuple[Key, Any]] = []
     for name, value in table.items():
         key = (*prefix, name)
         if isinstance(value, Mapping) and value:
-            found.extend(_flatten(value, key))
+            items.extend(_flatten(value, key))
         else:
-            found.append((key, value))
-    return found
+            items.append((key, value))
+    return items
 
 
-def _put(table: dict[str, Any], key: Key, value: Any) -> None:
+def _set_nested(table: dict[str, Any], key: Key, value: Any) -> None:
     for name in key[:-1]:
         inner = table.get(name)
         if not isinstance(inner, dict):
@@ -209,14 +209,14 @@ def resolve_reference(
             )
         return environ[name]
     if kind == "secret" and name:
-        found = secret(name) if secret else None
-        if found is None:
+        resolved = secret(name) if secret else None
+        if resolved is None:
             raise ConfigError(
                 f"{key} ({origin}) refers to the secret {name}, which is not in the secrets store.",
                 f"Store it with: coterie secrets set {name}",
             )
-        redact.register(found)
-        return found
+        redact.register(resolved)
+        return resolved
     return value
 
 
@@ -248,13 +248,13 @@ def _explain(
         problem = f"is not valid: {problem}"
     # The value of a reference may be a secret, and a whole table may contain one.
     scalar = isinstance(detail["input"], str | int | float)
-    shown = scalar and key not in from_references and not is_secret(model, detail["loc"])
-    return f"{key}{place} {problem}" + (f", not {detail['input']!r}." if shown else ".")
+    show_value = scalar and key not in from_references and not is_secret(model, detail["loc"])
+    return f"{key}{place} {problem}" + (f", not {detail['input']!r}." if show_value else ".")
 
 
 def _fields_at(model: type[BaseModel], loc: tuple[str | int, ...]) -> list[str]:
-    found = _annotation_at(model, loc)
-    return list(found.model_fields) if isinstance(found, type) and issubclass(found, BaseModel) else []
+    section = _annotation_at(model, loc)
+    return list(section.model_fields) if isinstance(section, type) and issubclass(section, BaseModel) else []
 
 
 def is_secret(model: type[BaseModel], loc: tuple[str | int, ...]) -> bool:
@@ -263,15 +263,15 @@ def is_secret(model: type[BaseModel], loc: tuple[str | int, ...]) -> bool:
 
 
 def _annotation_at(model: type[BaseModel], loc: tuple[str | int, ...]) -> Any:
-    found: Any = model
+    annotation: Any = model
     for name in loc:
-        if isinstance(found, type) and issubclass(found, BaseModel):
-            info = found.model_fields.get(str(name))
-            found = info.annotation if info else None
+        if isinstance(annotation, type) and issubclass(annotation, BaseModel):
+            info = annotation.model_fields.get(str(name))
+            annotation = info.annotation if info else None
         else:  # a dict or a list of sections: its last type argument
-            found = next(iter(reversed(get_args(found))), None)
-        found = _without_none(found)
-    return found
+            annotation = next(iter(reversed(get_args(annotation))), None)
+        annotation = _without_none(annotation)
+    return annotation
 
 
 def _without_none(annotation: Any) -> Any:

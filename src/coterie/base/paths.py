@@ -21,8 +21,8 @@ class Paths:
     @classmethod
     def locate(cls, environ: Mapping[str, str] | None = None) -> Paths:
         env = os.environ if environ is None else environ
-        if chosen := env.get("COTERIE_HOME"):
-            root = Path(chosen)
+        if home := env.get("COTERIE_HOME"):
+            root = Path(home)
         else:
             from platformdirs import user_data_path
 

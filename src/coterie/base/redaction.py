@@ -47,16 +47,16 @@ class Redactor:
         if len(secret) < _SHORTEST_SECRET:
             return
         with self._lock:
-            self._forms |= {*map(re.escape, _literal_forms(secret)), *_loose_forms(secret)}
+            self._forms |= {*map(re.escape, _literal_forms(secret)), *_pattern_forms(secret)}
             longest_first = sorted(self._forms, key=len, reverse=True)
             self._pattern = re.compile("|".join(longest_first))
 
     def __call__(self, text: str) -> str:
-        found = [] if self._pattern is None else [match.span() for match in self._pattern.finditer(text)]
+        spans = [] if self._pattern is None else [match.span() for match in self._pattern.finditer(text)]
         # Most texts contain no hint, and searching for hints is much faster than matching every pattern.
         if any(hint in text for hint in _HINTS):
-            found += [match.span() for match in _CREDENTIALS.finditer(text)]
-        return _replace_spans(text, found) if found else text
+            spans += [match.span() for match in _CREDENTIALS.finditer(text)]
+        return _replace_spans(text, spans) if spans else text
 
     def contains_secret(self, text: str) -> bool:
         return self(text) != text
@@ -91,7 +91,7 @@ def _literal_forms(secret: str) -> set[str]:
     return forms
 
 
-def _loose_forms(secret: str) -> set[str]:
+def _pattern_forms(secret: str) -> set[str]:
     """Patterns for encodings with variants: which characters a URL escapes, and the case of hex digits."""
     escaped = ["".join(f"%{byte:02X}" for byte in character.encode()) for character in secret]
     in_url = [

@@ -44,7 +44,7 @@ class SecretsStore:
     def __init__(self, path: Path, passphrase: Callable[[], str | None]) -> None:
         """`passphrase` is called at most once, when the first secret is read or written."""
         self._path = path
-        self._ask = passphrase
+        self._ask_passphrase = passphrase
         self._key: bytes | None = None
 
     @property
@@ -52,18 +52,18 @@ class SecretsStore:
         return self._path.exists()
 
     def list(self) -> list[SecretInfo]:
-        return [_info(name, entry) for name, entry in sorted(self._read()["entries"].items())]
+        return [_secret_info(name, entry) for name, entry in sorted(self._read()["entries"].items())]
 
     def get(self, name: str) -> str | None:
         """The value of a system secret; None for a tool's secret."""
         entry = self._read()["entries"].get(name)
-        return self._reveal(name, entry) if entry is not None and entry["kind"] == "system" else None
+        return self._decrypt_and_register(name, entry) if entry is not None and entry["kind"] == "system" else None
 
     def for_tool(self, tool: str) -> dict[str, str]:
         """The secrets granted to a tool."""
         entries = self._read()["entries"].items()
         return {
-            name: self._reveal(name, entry)
+            name: self._decrypt_and_register(name, entry)
             for name, entry in entries
             if entry["kind"] == "tool" and tool in entry["grants"]
         }
@@ -90,8 +90,8 @@ class SecretsStore:
             if data["entries"].pop(name, None) is None:
                 raise SecretsError(f"There is no secret called {name}.", "See them with: coterie secrets list")
 
-    def _reveal(self, name: str, entry: Mapping[str, Any]) -> str:
-        value = self._decrypt(entry, _info(name, entry))
+    def _decrypt_and_register(self, name: str, entry: Mapping[str, Any]) -> str:
+        value = self._decrypt(entry, _secret_info(name, entry))
         redact.register(value)
         return value
 
@@ -100,7 +100,7 @@ class SecretsStore:
 
         nonce = secrets.token_bytes(_NONCE_BYTES)
         sealed = AESGCM(self._get_key()).encrypt(nonce, value.encode(), _authenticated_data(info))
-        return {"nonce": _text(nonce), "sealed": _text(sealed)}
+        return {"nonce": _to_base64(nonce), "sealed": _to_base64(sealed)}
 
     def _decrypt(self, entry: Mapping[str, Any], info: SecretInfo) -> str:
         from cryptography.exceptions import InvalidTag
@@ -109,7 +109,9 @@ class SecretsStore:
         key = self._get_key()
         try:
             return (
-                AESGCM(key).decrypt(_bytes(entry["nonce"]), _bytes(entry["sealed"]), _authenticated_data(info)).decode()
+                AESGCM(key)
+                .decrypt(_from_base64(entry["nonce"]), _from_base64(entry["sealed"]), _authenticated_data(info))
+                .decode()
             )
         except InvalidTag:
             raise SecretsError(
@@ -120,11 +122,11 @@ class SecretsStore:
     def _get_key(self) -> bytes:
         if self._key is None:
             data = self._read()
-            self._key = self._derive(data["key"])
-            self._check(data)
+            self._key = self._derive_key(data["key"])
+            self._check_key(data)
         return self._key
 
-    def _check(self, data: Mapping[str, Any]) -> None:
+    def _check_key(self, data: Mapping[str, Any]) -> None:
         try:
             self._decrypt(data[_CHECK], SecretInfo(_CHECK, "system", ()))
         except SecretsError:
@@ -134,7 +136,7 @@ class SecretsStore:
                 "Try again. If it is lost, delete the file and store the secrets again.",
             ) from None
 
-    def _derive(self, source: Mapping[str, Any]) -> bytes:
+    def _derive_key(self, source: Mapping[str, Any]) -> bytes:
         if source["from"] == "keyring":
             stored = _keyring().get_password(_KEYRING_SERVICE, source["id"])
             if stored is None:
@@ -142,12 +144,12 @@ class SecretsStore:
                     "The key to the secrets store is not in this machine's keyring.",
                     "Open the keyring, or delete the store and set the secrets again.",
                 )
-            return _bytes(stored)
+            return _from_base64(stored)
         from argon2.low_level import Type, hash_secret_raw
 
         return hash_secret_raw(
             self._passphrase().encode(),
-            _bytes(source["salt"]),
+            _from_base64(source["salt"]),
             time_cost=source["passes"],
             memory_cost=source["memory_kib"],
             parallelism=source["lanes"],
@@ -156,14 +158,14 @@ class SecretsStore:
         )
 
     def _passphrase(self) -> str:
-        given = self._ask()
-        if not given:
+        passphrase = self._ask_passphrase()
+        if not passphrase:
             raise SecretsError(
                 "The secrets store needs its passphrase.",
                 "Set COTERIE_PASSPHRASE, or COTERIE_PASSPHRASE_FILE to a file that holds it.",
             )
-        redact.register(given)
-        return given
+        redact.register(passphrase)
+        return passphrase
 
     def _read(self) -> dict[str, Any]:
         try:
@@ -182,11 +184,11 @@ class SecretsStore:
     def _modify(self, keyring: bool = False) -> Iterator[dict[str, Any]]:
         """Read the file, let the caller change it, and replace it atomically, under a lock."""
         self._path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-        with _locked(self._path.with_suffix(".lock")):
+        with _file_lock(self._path.with_suffix(".lock")):
             data = self._read()
             if "key" not in data:
                 data["key"] = _new_key_source(keyring)
-                self._key = self._derive(data["key"])
+                self._key = self._derive_key(data["key"])
                 data[_CHECK] = self._encrypt("coterie", SecretInfo(_CHECK, "system", ()))
             self._get_key()
             yield data
@@ -195,8 +197,8 @@ class SecretsStore:
 
 def passphrase_from_env(environ: Mapping[str, str]) -> str | None:
     """The passphrase from a variable, or from the file that a variable names."""
-    if given := environ.get("COTERIE_PASSPHRASE"):
-        return given
+    if passphrase := environ.get("COTERIE_PASSPHRASE"):
+        return passphrase
     if file := environ.get("COTERIE_PASSPHRASE_FILE"):
         try:
             return Path(file).read_text(encoding="utf-8").rstrip("\n")
@@ -210,11 +212,11 @@ def passphrase_from_env(environ: Mapping[str, str]) -> str | None:
 def _new_key_source(keyring: bool) -> dict[str, Any]:
     if keyring:
         identity = secrets.token_hex(8)
-        _keyring().set_password(_KEYRING_SERVICE, identity, _text(secrets.token_bytes(_KEY_BYTES)))
+        _keyring().set_password(_KEYRING_SERVICE, identity, _to_base64(secrets.token_bytes(_KEY_BYTES)))
         return {"from": "keyring", "id": identity}
     return {
         "from": "argon2id",
-        "salt": _text(secrets.token_bytes(16)),
+        "salt": _to_base64(secrets.token_bytes(16)),
         "memory_kib": _MEMORY_KIB,
         "passes": _PASSES,
         "lanes": _LANES,
@@ -229,7 +231,7 @@ def _keyring() -> Any:
     return keyring
 
 
-def _info(name: str, entry: Mapping[str, Any]) -> SecretInfo:
+def _secret_info(name: str, entry: Mapping[str, Any]) -> SecretInfo:
     return SecretInfo(name, entry["kind"], tuple(entry["grants"]))
 
 
@@ -239,7 +241,7 @@ def _authenticated_data(info: SecretInfo) -> bytes:
 
 
 @contextmanager
-def _locked(path: Path) -> Iterator[None]:
+def _file_lock(path: Path) -> Iterator[None]:
     with path.open("w") as file:
         with suppress(ImportError):
             import fcntl
@@ -248,9 +250,9 @@ def _locked(path: Path) -> Iterator[None]:
         yield
 
 
-def _text(raw: bytes) -> str:
+def _to_base64(raw: bytes) -> str:
     return base64.b64encode(raw).decode()
 
 
-def _bytes(text: str) -> bytes:
+def _from_base64(text: str) -> bytes:
     return base64.b64decode(text)

@@ -9,13 +9,13 @@ import unicodedata
 def one_line(value: object, max_length: int) -> str:
     """The value as one line of text with control and direction characters escaped, cut to a length."""
     text = value if isinstance(value, str) else repr(value)
-    shown = "".join(_visible(character) for character in text[: max_length * 2])
-    return shown if len(shown) <= max_length and len(text) <= max_length * 2 else shown[: max_length - 1] + "…"
+    escaped = "".join(_escape(character) for character in text[: max_length * 2])
+    return escaped if len(escaped) <= max_length and len(text) <= max_length * 2 else escaped[: max_length - 1] + "…"
 
 
 def escape_controls(text: str) -> str:
     """Text with control and direction characters escaped, except line breaks."""
-    return "".join(character if character == "\n" else _visible(character) for character in text)
+    return "".join(character if character == "\n" else _escape(character) for character in text)
 
 
 def json_line(value: object) -> str:
@@ -24,7 +24,7 @@ def json_line(value: object) -> str:
     return "".join(json.dumps(character)[1:-1] if _is_control(character) else character for character in text)
 
 
-def _visible(character: str) -> str:
+def _escape(character: str) -> str:
     if character == "\n":
         return "⏎"
     return f"\\u{ord(character):04x}" if _is_control(character) else character

@@ -66,7 +66,7 @@ def check(name: Annotated[str, typer.Argument(help="A character of agents.yaml."
     registry = _registry()
     if registry.problem is not None:
         raise registry.problem
-    entry = next((one for known, one in registry.current.characters.items() if known.lower() == name.lower()), None)
+    entry = next((item for key, item in registry.current.characters.items() if key.lower() == name.lower()), None)
     if entry is None or entry.backend != REMOTE:
         raise ConfigError(f"No remote agent plays {name}.", f"Add it to {registry.file}.")
 

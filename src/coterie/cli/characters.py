@@ -9,7 +9,7 @@ import typer
 
 from coterie.base.errors import ConfigError
 from coterie.base.text import escape_controls, one_line
-from coterie.cli.common import new_app, opened_app, opened_reader
+from coterie.cli.common import new_app, open_app, open_reader
 
 if TYPE_CHECKING:
     from coterie.characters import ImportedCard
@@ -46,7 +46,7 @@ def new(
             "Give exactly one source of the character.",
             "coterie characters new NAME, or --card FILE, or --ready maren.",
         )
-    with opened_app() as app:
+    with open_app() as app:
         if card is not None:
             character, notes = asyncio.run(app.character_importer.import_file(_read(card), card.name))
             for note in notes:
@@ -76,11 +76,11 @@ def list_characters() -> None:
     """List every character. Works while a server runs."""
     from coterie.characters import CharacterQueries
 
-    with opened_reader() as reader:
-        found = CharacterQueries(reader).all()
-    for character in found:
+    with open_reader() as reader:
+        characters = CharacterQueries(reader).all()
+    for character in characters:
         typer.echo(f"{character.id}  {one_line(character.name, _NAME_LENGTH)}  (version {character.version})")
-    if not found:
+    if not characters:
         typer.echo("There are no characters yet. → coterie characters new --ready maren")
 
 
@@ -89,7 +89,7 @@ def show(name: _CharacterName) -> None:
     """Show a character with all its versions. Works while a server runs."""
     from coterie.characters import CharacterQueries
 
-    with opened_reader() as reader:
+    with open_reader() as reader:
         queries = CharacterQueries(reader)
         character = queries.find(name)
         versions = queries.versions(character.id)
@@ -125,7 +125,7 @@ def import_chat(
     from coterie.characters import TavernChat
     from coterie.modes.story import import_tavern_chat
 
-    with opened_app() as app:
+    with open_app() as app:
         character = app.characters.find(name)
         chat = TavernChat.read(_read(file))
         imported = asyncio.run(import_tavern_chat(app.story, app.store, app.memory, character, chat, title))
@@ -148,7 +148,7 @@ def export(
 
     if file.exists() and not force:
         raise CardError(f"{file} exists already.", "Choose another name, or use --force.")
-    with opened_app() as app:
+    with open_app() as app:
         character = app.characters.find(name)
         card = app.workspaces.card_with_files(character)
         exported = (
@@ -170,7 +170,7 @@ def delete(
     """Delete a character. Its chats, its memories and its folder are kept."""
     import asyncio
 
-    with opened_app() as app:
+    with open_app() as app:
         character = app.characters.find(name)
         shown = one_line(character.name, _NAME_LENGTH)
         typed = confirm if confirm is not None else typer.prompt(f"Type {shown} to confirm")

@@ -13,7 +13,7 @@ import typer
 from coterie.base.errors import ConfigError, CoterieError
 from coterie.base.redaction import redact
 from coterie.base.text import escape_controls
-from coterie.cli.common import new_app, opened_chat_app, read_line, running_app
+from coterie.cli.common import new_app, open_chat_app, read_line, run_app
 
 if TYPE_CHECKING:
     from anyio.from_thread import BlockingPortal
@@ -45,10 +45,10 @@ def chat(
 ) -> None:
     """Chat with a character, on the full screen or line by line. /help lists the commands."""
     if not plain and sys.stdin.isatty() and sys.stdout.isatty():
-        with opened_chat_app() as app:
+        with open_chat_app() as app:
             asyncio.run(_run_full_screen(app, _choose_character(app, DirectPortal(), name), fresh))
         return
-    with running_app() as (app, portal):
+    with run_app() as (app, portal):
         LineChat(app, portal, _choose_character(app, portal, name), fresh).run()
 
 
@@ -217,7 +217,7 @@ def _choose_character(app: App, portal: BlockingPortal | DirectPortal, name: str
             return portal.call(app.character_importer.author, starter)
     if len(characters) == 1:
         return characters[0]
-    choices = [character.name for character in characters] or [starter_summary(each) for each in STARTER_NAMES]
+    choices = [character.name for character in characters] or [starter_summary(starter) for starter in STARTER_NAMES]
     typer.echo("Choose a character:" if characters else "There are no characters yet. Choose a ready-made one:")
     for number, choice in enumerate(choices, 1):
         typer.echo(f"  {number}  {escape_controls(choice)}")

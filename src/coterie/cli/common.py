@@ -35,8 +35,8 @@ def new_app(command: str) -> typer.Typer:
 
 
 @contextmanager
-def opened_app(fix_if_in_use: str | None = None) -> Iterator[App]:
-    """The app on the data folder, without background work. Only one process can have it open."""
+def open_app(fix_if_in_use: str | None = None) -> Iterator[App]:
+    """Open the app on the data folder, without background work. Only one process can have it open."""
     from coterie.app import App, load_settings, open_store, write_example_config
 
     paths = Paths.locate()
@@ -44,45 +44,45 @@ def opened_app(fix_if_in_use: str | None = None) -> Iterator[App]:
     write_example_config(paths)
     settings = load_settings(paths, passphrase=ask_passphrase).settings
     try:
-        opened = open_store(paths)
-        store = opened.__enter__()
+        context = open_store(paths)
+        store = context.__enter__()
     except InUse as error:
         raise InUse(error.what, fix_if_in_use or error.fix) from None
     try:
         yield App(paths, settings, store)
     finally:
-        opened.__exit__(None, None, None)
+        context.__exit__(None, None, None)
 
 
 @contextmanager
-def opened_chat_app() -> Iterator[App]:
-    """The app for a conversation in the terminal, where log lines would interrupt the text."""
+def open_chat_app() -> Iterator[App]:
+    """Open the app for a conversation in the terminal, where log lines would interrupt the text."""
     from coterie.base.logging import LogSettings, setup_logging
 
     setup_logging(LogSettings(level="error"))
     fix = "Talk through the server that runs (its page, or its HTTP API), or stop it and try again."
-    with opened_app(fix) as app:
+    with open_app(fix) as app:
         yield app
 
 
 @contextmanager
-def running_app() -> Iterator[tuple[App, BlockingPortal]]:
-    """The app with its background work in a thread of its own, so that waiting for input does not block it."""
+def run_app() -> Iterator[tuple[App, BlockingPortal]]:
+    """Run the app with its background work in a thread of its own, so that waiting for input does not block it."""
     from anyio.from_thread import start_blocking_portal
 
-    with opened_chat_app() as app, start_blocking_portal() as portal, portal.wrap_async_context_manager(app.running()):
+    with open_chat_app() as app, start_blocking_portal() as portal, portal.wrap_async_context_manager(app.running()):
         yield app, portal
 
 
 @contextmanager
-def opened_reader() -> Iterator[LogReader]:
-    """A reader of the database, which works while a server runs. Creates the database if there is none."""
+def open_reader() -> Iterator[LogReader]:
+    """Open a reader of the database, which works while a server runs. Creates the database if there is none."""
     import coterie.app  # noqa: F401 - declares every kind of event
     from coterie.eventstore import LogReader
 
     database = Paths.locate().database
     if not database.exists():
-        with opened_app():
+        with open_app():
             pass
     reader = LogReader(database)
     try:
@@ -95,8 +95,8 @@ def ask_passphrase() -> str | None:
     """The passphrase of the secrets store: from the environment, or typed if there is a terminal."""
     from coterie.base.secrets import passphrase_from_env
 
-    if (given := passphrase_from_env(os.environ)) or not sys.stdin.isatty():
-        return given
+    if (passphrase := passphrase_from_env(os.environ)) or not sys.stdin.isatty():
+        return passphrase
     import getpass
 
     return getpass.getpass("Passphrase of the secrets store: ")

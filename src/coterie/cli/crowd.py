@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import closing
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -9,7 +10,7 @@ import typer
 
 from coterie.base.paths import Paths
 from coterie.base.text import one_line
-from coterie.cli.common import new_app, opened_app
+from coterie.cli.common import new_app, open_app
 
 if TYPE_CHECKING:
     from coterie.modes.crowd import CrowdConfigs, LineSource
@@ -96,7 +97,7 @@ def create_characters(
 
     configs = _configs()
     personas = [configs.persona(name) for name in names or configs.personas()]
-    with opened_app() as app:
+    with open_app() as app:
         for persona in personas:
             if persona.character:
                 typer.echo(f"{persona.name} is a character already.")
@@ -115,11 +116,8 @@ def add_character(
     from coterie.eventstore import LogReader
     from coterie.modes.crowd import persona_from_character
 
-    reader = LogReader(Paths.locate().database)
-    try:
+    with closing(LogReader(Paths.locate().database)) as reader:
         character = CharacterQueries(reader).find(name)
-    finally:
-        reader.close()
     persona = _configs().add_member(room, persona_from_character(character.identity))
     typer.echo(f"Added {character.name} to {room} as {persona.name}, from the next session on.")
 
@@ -139,12 +137,11 @@ def replay(
 
     configs = _configs()
     changed = [load_config(Persona, file=change).settings] if change is not None else []
-    reader = LogReader(Paths.locate().database)
-    try:
+    with closing(LogReader(Paths.locate().database)) as reader:
         events = last_session_events(reader, room)
-    finally:
-        reader.close()
-    result = Replay(events, configs.moderator(configs.room(room)), changed={each.name: each for each in changed}).run()
+    result = Replay(
+        events, configs.moderator(configs.room(room)), changed={persona.name: persona for persona in changed}
+    ).run()
     if not changed:
         if not result.identical:
             raise BadRecording(
@@ -172,11 +169,8 @@ def decisions(
     from coterie.eventstore import LogReader
     from coterie.modes.crowd import CrowdTicked, last_session_events
 
-    reader = LogReader(Paths.locate().database)
-    try:
+    with closing(LogReader(Paths.locate().database)) as reader:
         events = last_session_events(reader, room)
-    finally:
-        reader.close()
     decided = [
         (event.tick, decision)
         for event in events

@@ -96,14 +96,14 @@ async def _with_session(app: App, plan: CrowdRun) -> AsyncIterator[None]:
     async with app.running():
         room = await app.crowd.start(plan.room, plan.stream, line_source=plan.text_source, speed=plan.speed)
         typer.echo(f"{room.rules.title}: {len(room.authored_personas)} personas. Open /crowd/{plan.room}")
-        printing = asyncio.create_task(_print_messages(app.store.bus, plan.room))
+        printer = asyncio.create_task(_print_messages(app.store.bus, plan.room))
         if plan.seconds is not None:
             asyncio.get_running_loop().call_later(plan.seconds, os.kill, os.getpid(), signal.SIGINT)
         try:
             yield
         finally:
-            printing.cancel()
-            await asyncio.gather(printing, return_exceptions=True)
+            printer.cancel()
+            await asyncio.gather(printer, return_exceptions=True)
 
 
 async def _terminal_session(paths: Paths, plan: CrowdRun) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import closing
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -62,8 +63,8 @@ def restore(
         if not yes:
             typer.confirm(f"Replace {paths.database} with {backup}? The old one is kept beside it.", abort=True)
 
-    kept = restore_backup(paths, backup, SystemClock().now(), all_projections(), confirm=confirm)
-    typer.echo(f"Restored {backup}." + (f" The previous database is kept as {kept}." if kept else ""))
+    replaced = restore_backup(paths, backup, SystemClock().now(), all_projections(), confirm=confirm)
+    typer.echo(f"Restored {backup}." + (f" The previous database is kept as {replaced}." if replaced else ""))
 
 
 @verify_app.command()
@@ -77,11 +78,8 @@ def verify(
     from coterie.eventstore import verify as check
 
     paths = Paths.locate()
-    reader = LogReader(paths.database)
-    try:
+    with closing(LogReader(paths.database)) as reader:
         report = check(reader, all_projections(), lambda what: typer.echo(f"checking {what}", err=True))
-    finally:
-        reader.close()
     if not report.clean and repair and report.projections:
         with open_store(paths) as store:
             store.rebuild()
@@ -158,16 +156,16 @@ def events(
     reader = LogReader(Paths.locate().database)
     render = _as_json if as_json else _as_text
     try:
-        found = reader.read(after=after, limit=last, kinds=kind, newest_first=True, only_stream=stream)
-        shown = after
-        for event in reversed(found):
+        newest = reader.read(after=after, limit=last, kinds=kind, newest_first=True, only_stream=stream)
+        last_id = after
+        for event in reversed(newest):
             typer.echo(render(event))
-            shown = event.id
+            last_id = event.id
         while follow:
             time.sleep(0.2)
-            for event in reader.read(after=shown, kinds=kind, only_stream=stream):
+            for event in reader.read(after=last_id, kinds=kind, only_stream=stream):
                 typer.echo(render(event))
-                shown = event.id
+                last_id = event.id
     finally:
         reader.close()
 

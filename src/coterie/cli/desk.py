@@ -9,7 +9,7 @@ import typer
 from coterie.base.errors import CoterieError
 from coterie.base.redaction import redact
 from coterie.base.text import escape_controls
-from coterie.cli.common import new_app, read_line, running_app
+from coterie.cli.common import new_app, read_line, run_app
 
 if TYPE_CHECKING:
     from anyio.from_thread import BlockingPortal
@@ -36,7 +36,7 @@ def desk(
     """Chat, line by line, with a character that works in the background. /help lists the commands."""
     from coterie.characters import OWNER
 
-    with running_app() as (app, portal):
+    with run_app() as (app, portal):
         character = app.characters.find(name)
         existing = [chat for chat in app.desk.queries.chats() if chat.character == character.id]
         room = existing[0].room if existing and not fresh else portal.call(app.desk.open, character.id, OWNER, "")
@@ -101,14 +101,14 @@ class DeskLineChat:
                     self._status()
                 case ["schedules", *_]:
                     self._schedules()
-                case ["steps", which, *_]:
-                    self._steps(which)
-                case ["tell", which, text]:
-                    self._portal.call(self._follow_up, which, text)
-                case ["yes" | "no" as answer, which, *_]:
-                    self._portal.call(self._answer, which, answer == "yes")
-                case ["cancel", which, *_]:
-                    self._portal.call(self._cancel, which)
+                case ["steps", process_id, *_]:
+                    self._steps(process_id)
+                case ["tell", process_id, text]:
+                    self._portal.call(self._follow_up, process_id, text)
+                case ["yes" | "no" as answer, process_id, *_]:
+                    self._portal.call(self._answer, process_id, answer == "yes")
+                case ["cancel", process_id, *_]:
+                    self._portal.call(self._cancel, process_id)
                 case _:
                     typer.echo(_HELP)
         except CoterieError as error:
@@ -116,36 +116,35 @@ class DeskLineChat:
         return True
 
     def _status(self) -> None:
-        found = self._desk.queries.status_processes(self._chat.room)
-        for each in found:
-            detail = each.result if each.state != "running" else each.status or each.task
-            typer.echo(f"  {each.id}  {each.kind} {each.state}: {escape_controls(detail)}")
-        if not found:
+        processes = self._desk.queries.status_processes(self._chat.room)
+        for process in processes:
+            detail = process.result if process.state != "running" else process.status or process.task
+            typer.echo(f"  {process.id}  {process.kind} {process.state}: {escape_controls(detail)}")
+        if not processes:
             typer.echo("No work is in progress.")
 
     def _schedules(self) -> None:
-        found = self._desk.schedules.queries.all(self._chat.room)
-        for each in found:
-            state = f"next {each.next:%Y-%m-%d %H:%M} UTC" if each.next else f"off {each.why}".strip()
-            typer.echo(
-                f"  {each.id}  {each.when.describe()}: {escape_controls(each.prompt)} ({escape_controls(state)})"
-            )
-        if not found:
+        schedules = self._desk.schedules.queries.all(self._chat.room)
+        for schedule in schedules:
+            state = f"next {schedule.next:%Y-%m-%d %H:%M} UTC" if schedule.next else f"off {schedule.why}".strip()
+            text = f"{schedule.when.describe()}: {escape_controls(schedule.prompt)} ({escape_controls(state)})"
+            typer.echo(f"  {schedule.id}  {text}")
+        if not schedules:
             typer.echo("There are no schedules.")
 
-    def _steps(self, which: str) -> None:
-        for step in self._desk.queries.worker_steps(self._desk.queries.process(self._chat.room, which)):
+    def _steps(self, process_id: str) -> None:
+        for step in self._desk.queries.worker_steps(self._desk.queries.process(self._chat.room, process_id)):
             typer.secho(f"  {escape_controls(f'{step.tool} {step.arguments}' if step.tool else step.role)}", dim=True)
             typer.echo(escape_controls(step.text))
 
-    async def _follow_up(self, which: str, text: str) -> None:
-        await self._desk.processes.send_follow_up(self._chat.room, which, text, actor=self._chat.person)
+    async def _follow_up(self, process_id: str, text: str) -> None:
+        await self._desk.processes.send_follow_up(self._chat.room, process_id, text, actor=self._chat.person)
 
-    async def _answer(self, which: str, allowed: bool) -> None:
-        await self._desk.processes.confirm(self._chat.room, which, allowed=allowed, actor=self._chat.person)
+    async def _answer(self, process_id: str, allowed: bool) -> None:
+        await self._desk.processes.confirm(self._chat.room, process_id, allowed=allowed, actor=self._chat.person)
 
-    async def _cancel(self, which: str) -> None:
-        if self._desk.schedules.queries.find(self._chat.room, which) is not None:
-            await self._desk.schedules.remove(self._chat.room, which, actor=self._chat.person)
+    async def _cancel(self, process_id: str) -> None:
+        if self._desk.schedules.queries.find(self._chat.room, process_id) is not None:
+            await self._desk.schedules.remove(self._chat.room, process_id, actor=self._chat.person)
         else:
-            await self._desk.processes.cancel(self._chat.room, which, actor=self._chat.person)
+            await self._desk.processes.cancel(self._chat.room, process_id, actor=self._chat.person)

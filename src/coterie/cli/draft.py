@@ -13,7 +13,7 @@ import typer
 
 from coterie.base.errors import CoterieError
 from coterie.base.text import escape_controls
-from coterie.cli.common import edit_text, new_app, read_line, running_app
+from coterie.cli.common import edit_text, new_app, read_line, run_app
 
 if TYPE_CHECKING:
     from anyio.from_thread import BlockingPortal
@@ -71,10 +71,10 @@ def review(
                 continue
             if accept_all:
                 session.accept(current)
-            elif not (decided := session.decide(current, last))[0]:
-                return
             else:
-                last = decided[1]
+                go_on, last = session.decide(current, last)
+                if not go_on:
+                    return
 
 
 @dataclass
@@ -83,15 +83,15 @@ class _Session:
 
     app: App
     portal: BlockingPortal
-    opened: FileDocument
+    document: FileDocument
 
     def pending(self) -> list[Proposal]:
-        opened = self.opened
-        return self.app.draft.proposal_queries.of_document(opened.workspace, opened.branch, opened.document, "pending")
+        queries, document = self.app.draft.proposal_queries, self.document
+        return queries.of_document(document.workspace, document.branch, document.document, "pending")
 
     def reload(self, proposal: Proposal) -> Proposal:
         """The proposal after the file's current text is taken over."""
-        self.portal.call(self.app.draft.local_files.read, self.opened)
+        self.portal.call(self.app.draft.local_files.read, self.document)
         return self.app.draft.proposal_queries.proposal(proposal.id)
 
     def character(self, name: str | None) -> Character:
@@ -107,22 +107,22 @@ class _Session:
 
     def ask(self, question: str, member: Member, character: Character) -> int:
         """Print the reply while it is written, then its proposals; returns how many there are."""
-        draft, opened = self.app.draft, self.opened
+        draft, document = self.app.draft, self.document
         thread = self.portal.call(
             partial(
                 draft.threads.open_thread,
-                opened.workspace,
-                opened.document,
+                document.workspace,
+                document.document,
                 [member],
-                opened.person,
-                branch=opened.branch,
+                document.person,
+                branch=document.branch,
             )
         )
         typer.secho(f"{escape_controls(character.name)}: ", bold=True, nl=False)
-        printing = self.portal.start_task_soon(self._print_reply, thread.room, question, member)
+        task = self.portal.start_task_soon(self._print_reply, thread.room, question, member)
         while True:
             try:
-                started = printing.result()
+                started = task.result()
                 break
             except KeyboardInterrupt:
                 self.portal.call(draft.threads.stop_reply, thread.room)
@@ -143,7 +143,7 @@ class _Session:
         draft = self.app.draft
         parser = parser_for(draft.thread_queries.thread(room).member(member.bot).format)
         async with draft.feed.follow(room) as updates:
-            started = await draft.threads.send_message(room, question, self.opened.person)
+            started = await draft.threads.send_message(room, question, self.document.person)
             async for text in updates.reply_text(started.reply):
                 typer.echo(escape_controls(visible_text(parser.feed(text))), nl=False)
             typer.echo(escape_controls(visible_text(parser.end())))
@@ -170,7 +170,7 @@ class _Session:
                         return True, self.accept(proposal)
                     case "d":
                         comment = read_line("reason (optional): ") or ""
-                        self.portal.call(self.app.draft.proposals.decline, proposal.id, self.opened.person, comment)
+                        self.portal.call(self.app.draft.proposals.decline, proposal.id, self.document.person, comment)
                         return True, last
                     case "e":
                         text = edit_text(proposal.proposed)
@@ -190,28 +190,28 @@ class _Session:
 
     def accept(self, proposal: Proposal, text: str | None = None) -> Proposal:
         before = self._text()
-        accept = partial(self.app.draft.proposals.accept, proposal.id, self.opened.person, text=text)
+        accept = partial(self.app.draft.proposals.accept, proposal.id, self.document.person, text=text)
         accepted = self.portal.call(accept)
-        self.portal.call(self.app.draft.local_files.write_back, self.opened, before)
-        where = f"commit {accepted.accepted_commit[:10]}" if self.opened.in_git else self.opened.file.name
+        self.portal.call(self.app.draft.local_files.write_back, self.document, before)
+        where = f"commit {accepted.accepted_commit[:10]}" if self.document.in_git else self.document.file.name
         typer.secho(f"accepted → {where}", fg="green")
         return accepted
 
     def _undo(self, proposal: Proposal) -> None:
         before = self._text()
-        self.portal.call(self.app.draft.proposals.undo, proposal.id, self.opened.person)
-        self.portal.call(self.app.draft.local_files.write_back, self.opened, before)
+        self.portal.call(self.app.draft.proposals.undo, proposal.id, self.document.person)
+        self.portal.call(self.app.draft.local_files.write_back, self.document, before)
         typer.secho("undone", fg="green")
 
     def _text(self) -> str:
-        opened = self.opened
+        document = self.document
         read = self.app.draft.documents.read
-        return self.portal.call(read, opened.workspace, opened.document, opened.branch).text
+        return self.portal.call(read, document.workspace, document.document, document.branch).text
 
     def show(self, proposal: Proposal, number: str) -> None:
         name = self.app.characters.get(proposal.author).name
-        found = f"found: {proposal.how}" if proposal.placed else f"not found: {proposal.missing}"
-        state = found if proposal.fresh or not proposal.placed else "stale: the text has changed"
+        placement = f"found: {proposal.how}" if proposal.placed else f"not found: {proposal.missing}"
+        state = placement if proposal.fresh or not proposal.placed else "stale: the text has changed"
         typer.secho(f"\n── {number}  {escape_controls(name)}  ({state})", bold=True)
         if proposal.reason:
             typer.echo(f"   {escape_controls(proposal.reason)}")
@@ -224,10 +224,10 @@ class _Session:
 
 @contextmanager
 def _open(file: Path, plain: bool) -> Iterator[_Session]:
-    with running_app() as (running, portal):
+    with run_app() as (app, portal):
         from coterie.characters import OWNER
         from coterie.modes.draft import Contributor
 
-        owner = Contributor(OWNER, running.characters.owner().name)
-        opened = portal.call(partial(running.draft.local_files.open, file, owner, plain=plain))
-        yield _Session(running, portal, opened)
+        owner = Contributor(OWNER, app.characters.owner().name)
+        document = portal.call(partial(app.draft.local_files.open, file, owner, plain=plain))
+        yield _Session(app, portal, document)

@@ -106,8 +106,8 @@ def add_provider(
             "Store it (coterie secrets set NAME) and give --key secret:NAME, or give --key env:VARIABLE.",
         )
     table = ("models", "providers", name)
-    chosen = preset or (name if name in PRESETS else "openai-compatible")
-    changes: dict[tuple[str, ...], str] = {(*table, "preset"): chosen}
+    preset = preset or (name if name in PRESETS else "openai-compatible")
+    changes: dict[tuple[str, ...], str] = {(*table, "preset"): preset}
     if base_url is not None:
         changes[*table, "base_url"] = base_url
     if key is not None:
@@ -148,10 +148,10 @@ def set_secret(
 @secrets_app.command("list")
 def list_secrets() -> None:
     """List the names of secrets; no passphrase is needed."""
-    found = open_secrets_store().list()
-    if not found:
+    secrets = open_secrets_store().list()
+    if not secrets:
         typer.echo("No secrets are stored. Store one: coterie secrets set NAME")
-    for secret in found:
+    for secret in secrets:
         audience = f"for {', '.join(secret.grants)}" if secret.grants else "for the settings"
         typer.echo(f"{secret.name}  ({audience})")
 

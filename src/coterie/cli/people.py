@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from coterie.base.text import one_line
-from coterie.cli.common import new_app, opened_app, opened_reader
+from coterie.cli.common import new_app, open_app, open_reader
 
 if TYPE_CHECKING:
     from coterie.app import App
@@ -24,7 +24,7 @@ def list_people() -> None:
     from coterie.base.clock import SystemClock
     from coterie.characters import PeopleQueries
 
-    with opened_reader() as reader:
+    with open_reader() as reader:
         people = PeopleQueries(reader)
         for person in people.all():
             allowed = ", ".join(people.allowed_characters(person.id)) or "nobody"
@@ -39,19 +39,19 @@ def list_people() -> None:
 @people_app.command()
 def code(name: Annotated[str, _PERSON] = "owner") -> None:
     """Create a code that links one more account to a person: they send `!link CODE` from it."""
-    with _opened_app() as app:
+    with _open_app() as app:
         person, minutes = app.people.find(name), app.settings.surfaces.code_minutes
-        created = asyncio.run(app.people.issue_code(person.id, minutes))
-        typer.echo(f"{created}\nValid once, for {minutes} minutes. Send this from the new account: !link {created}")
+        link_code = asyncio.run(app.people.issue_code(person.id, minutes))
+        typer.echo(f"{link_code}\nValid once, for {minutes} minutes. Send this from the new account: !link {link_code}")
 
 
 @people_app.command()
 def invite(name: Annotated[str, typer.Argument(help="The person's name.")]) -> None:
     """Add a person, and create the code that links their first account."""
-    with _opened_app() as app:
+    with _open_app() as app:
         minutes = app.settings.surfaces.code_minutes
-        _, created = asyncio.run(app.people.invite(name, minutes))
-        typer.echo(f"{created}\nValid once, for {minutes} minutes. They send: !link {created}")
+        _, link_code = asyncio.run(app.people.invite(name, minutes))
+        typer.echo(f"{link_code}\nValid once, for {minutes} minutes. They send: !link {link_code}")
 
 
 @people_app.command()
@@ -62,7 +62,7 @@ def approve(
     ] = None,
 ) -> None:
     """Approve a request for access."""
-    with _opened_app() as app:
+    with _open_app() as app:
         person, request = asyncio.run(app.people.approve(code, name))
         typer.echo(f"{one_line(request.account, 80)} on {request.surface} is {one_line(person.name, 60)}.")
 
@@ -74,7 +74,7 @@ def allow(
     withdraw: Annotated[bool, typer.Option("--withdraw", help="Take the permission back.")] = False,
 ) -> None:
     """Allow a person to talk with a character."""
-    with _opened_app() as app:
+    with _open_app() as app:
         person = app.people.find(name)
         character_id = character if character == "*" else app.characters.find(character).id
         asyncio.run(app.people.allow(person.id, character_id, not withdraw))
@@ -87,10 +87,10 @@ def unlink(
     account: Annotated[str, typer.Argument(help="As `coterie people list` shows it.")],
 ) -> None:
     """Remove an account from the person it belongs to."""
-    with _opened_app() as app:
+    with _open_app() as app:
         asyncio.run(app.people.unlink(surface, account))
         typer.echo("Done.")
 
 
-def _opened_app() -> AbstractContextManager[App]:
-    return opened_app("Send !link or !approve CODE in a room where you are known, or stop the server and try again.")
+def _open_app() -> AbstractContextManager[App]:
+    return open_app("Send !link or !approve CODE in a room where you are known, or stop the server and try again.")

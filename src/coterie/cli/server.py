@@ -54,10 +54,10 @@ def serve(
         write_example_config(paths)
         with ExitStack() as stack:
             with _show_progress(server, on_page=backup is not None) as progress:
-                restored = restore_before_start(paths, backup, progress) if backup is not None else None
+                last_restore = restore_before_start(paths, backup, progress) if backup is not None else None
                 store = stack.enter_context(open_store(paths, progress=partial(progress, "Replaying the log")))
             app = App(paths, settings, store)
-            app.backups.last_restore = restored
+            app.backups.last_restore = last_restore
             keys = {"/webhook": settings.webhook.secret, "/v1": settings.api.key}
             web = create_web(app, server.password, tuple(path for path, key in keys.items() if key is not None))
             web.include_router(webhook_router(app.message_router, settings.webhook, app.room_files))
@@ -75,29 +75,28 @@ def restore_before_start(paths: Paths, backup: Path, progress: StepProgress) -> 
     from coterie.ops import RestoreResult, restore_backup
 
     try:
-        with _signals_deferred():
-            kept = restore_backup(paths, backup, SystemClock().now(), all_projections(), progress=progress)
+        with _defer_signals():
+            replaced = restore_backup(paths, backup, SystemClock().now(), all_projections(), progress=progress)
     except CoterieError as error:
         return RestoreResult(f"{backup.name} was not restored: {error.what}", error.fix, ok=False)
-    detail = f"The previous database is kept as {kept}." if kept else ""
+    detail = f"The previous database is kept as {replaced}." if replaced else ""
     return RestoreResult(f"{backup.name} was restored.", detail, ok=True)
 
 
 @contextmanager
-def _signals_deferred() -> Iterator[None]:
+def _defer_signals() -> Iterator[None]:
     """Deliver signals to stop only after the block."""
-    caught: list[int] = []
+    received: list[int] = []
     handlers = {
-        number: signal.signal(number, lambda number, _: caught.append(number))
-        for number in (signal.SIGINT, signal.SIGTERM)
+        stop: signal.signal(stop, lambda number, _: received.append(number)) for stop in (signal.SIGINT, signal.SIGTERM)
     }
     try:
         yield
     finally:
-        for number, handler in handlers.items():
-            signal.signal(number, handler)
-        for each in caught:
-            signal.raise_signal(each)
+        for stop, handler in handlers.items():
+            signal.signal(stop, handler)
+        for number in received:
+            signal.raise_signal(number)
 
 
 @contextmanager
@@ -156,12 +155,12 @@ def password(
 
     paths = Paths.locate()
     write_example_config(paths)
-    given = None if remove else _new_password()
-    if given is not None and len(given) < ServerSettings.SHORTEST:
+    new_password = None if remove else _read_new_password()
+    if new_password is not None and len(new_password) < ServerSettings.SHORTEST:
         raise ConfigError(
             "That password is too short.", f"Choose one of at least {ServerSettings.SHORTEST} characters."
         )
-    password_hash = "" if given is None else hash_password(given)
+    password_hash = "" if new_password is None else hash_password(new_password)
     edit_config(
         paths.config,
         {("server", "password"): password_hash},
@@ -170,7 +169,7 @@ def password(
     typer.echo("Removed." if remove else "Set. It applies from the next start of `coterie serve`.")
 
 
-def _new_password() -> str:
+def _read_new_password() -> str:
     first = read_secret("New password: ")
     if sys.stdin.isatty() and read_secret("Once more: ") != first:
         raise ConfigError("The two passwords differ.", "Try again.")

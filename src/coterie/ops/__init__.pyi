@@ -1,8 +1,8 @@
 from .backups import BACKUP_JOB as BACKUP_JOB
 from .backups import BackupService as BackupService
 from .backups import BackupTaker as BackupTaker
-from .backups import NotFromHere as NotFromHere
 from .backups import RestoreResult as RestoreResult
+from .backups import RestoreUnavailable as RestoreUnavailable
 from .backups import SnapshotTaker as SnapshotTaker
 from .backups import StorageSettings as StorageSettings
 from .backups import StoredCopy as StoredCopy

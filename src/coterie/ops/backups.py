@@ -43,13 +43,13 @@ class NoSuchBackup(BackupError):
     http_status = 404
 
 
-class UnsoundBackup(BackupError):
+class DamagedBackup(BackupError):
     """The backup cannot be opened, or does not verify."""
 
     http_status = 422
 
 
-class NotFromHere(BackupError):
+class RestoreUnavailable(BackupError):
     """The process that runs this server does not restart it, so a backup cannot be restored from the page."""
 
     http_status = 409
@@ -177,7 +177,7 @@ class BackupService:
         except CoterieError as error:
             problems = [error.what]
         if problems:
-            raise UnsoundBackup(f"{file} is damaged: {' '.join(problems)}", "Choose another one; nothing was changed.")
+            raise DamagedBackup(f"{file} is damaged: {' '.join(problems)}", "Choose another one; nothing was changed.")
         self.restore_requested = path
 
     async def take_backup(self) -> StoredCopy:
@@ -188,14 +188,14 @@ class BackupService:
 
 
 def _stored_copies(paths: Iterable[Path]) -> list[StoredCopy]:
-    found = []
+    copies = []
     for path in paths:
         try:
             status = path.stat()
         except OSError:
             continue  # pruned since it was listed
-        found.append(StoredCopy(path.name, status.st_size, datetime.fromtimestamp(status.st_mtime, UTC)))
-    return found
+        copies.append(StoredCopy(path.name, status.st_size, datetime.fromtimestamp(status.st_mtime, UTC)))
+    return copies
 
 
 def restore_backup(
@@ -273,5 +273,5 @@ def snapshot_name(moment: datetime) -> str:
     return f"{moment:%Y%m%dT%H%M%S%f}.snapshot"
 
 
-def log_snapshot_warning() -> Callable[[str], None]:
-    return lambda text: _log.warning("snapshot skipped", why=text)
+def log_snapshot_warning(text: str) -> None:
+    _log.warning("snapshot skipped", why=text)

@@ -9,6 +9,7 @@ import shutil
 import socket
 import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import closing
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Literal
@@ -79,13 +80,12 @@ class Doctor:
                 yield CheckResult(_about(check), "bad", str(error), "Check the permissions of that file or folder.")
 
     def _machine(self) -> Iterator[CheckResult]:
-        version = ".".join(map(str, sys.version_info[:3]))
-        yield CheckResult("Python", "ok", version)
-        found = sqlite_version()
-        if tuple(map(int, found.split("."))) < _WAL_BUG_FIXED_IN:
-            yield CheckResult("SQLite", "bad", f"{found} can damage its journal", "Upgrade apsw: pip install -U apsw")
+        yield CheckResult("Python", "ok", ".".join(map(str, sys.version_info[:3])))
+        sqlite = sqlite_version()
+        if tuple(map(int, sqlite.split("."))) < _WAL_BUG_FIXED_IN:
+            yield CheckResult("SQLite", "bad", f"{sqlite} can damage its journal", "Upgrade apsw: pip install -U apsw")
         else:
-            yield CheckResult("SQLite", "ok", found)
+            yield CheckResult("SQLite", "ok", sqlite)
 
     def _folder(self) -> Iterator[CheckResult]:
         root = self._paths.root
@@ -132,14 +132,14 @@ class Doctor:
                     "Restore a backup with `coterie restore`.",
                 )
                 return
-            if self._is_older(reader):
+            if self._needs_migration(reader):
                 what = "written by an older Coterie: the next start migrates it"
                 yield CheckResult("Schema", "note", what, "Take a backup first, with `coterie backup`; then start it.")
                 return
             yield CheckResult("Database", "ok", f"{reader.last_id()} events")
             yield from self._compatibility(reader)
-            known = reader.projection_fingerprints()
-            outdated = [each.name for each in self._projections if known.get(each.name) != each.fingerprint]
+            built = reader.projection_fingerprints()
+            outdated = [item.name for item in self._projections if built.get(item.name) != item.fingerprint]
             if outdated:
                 yield CheckResult("Projections", "note", f"{', '.join(outdated)} will be rebuilt at the next start")
             else:
@@ -153,15 +153,15 @@ class Doctor:
         finally:
             reader.close()
 
-    def _is_older(self, reader: LogReader) -> bool:
+    def _needs_migration(self, reader: LogReader) -> bool:
         applied = set(reader.migrations())
         return bool(applied) and applied < {migration.__name__ for migration in MIGRATIONS}
 
     def _compatibility(self, reader: LogReader) -> Iterator[CheckResult]:
         """Problems that keep this version from opening the file."""
         upgrade = "Upgrade Coterie, or open it with the version that wrote it."
-        ours = {migration.__name__ for migration in MIGRATIONS}
-        newer = [name for name in reader.migrations() if name not in ours]
+        known = {migration.__name__ for migration in MIGRATIONS}
+        newer = [name for name in reader.migrations() if name not in known]
         if newer:
             yield CheckResult("Schema", "bad", f"written by a newer Coterie (it has {', '.join(newer)})", upgrade)
         for kind, version in unknown_kinds(reader.event_kinds()):
@@ -195,14 +195,11 @@ def deliveries_check(paths: Paths) -> Check:
     def deliveries() -> Iterator[CheckResult]:
         if not paths.database.exists():
             return
-        reader = LogReader(paths.database)
-        try:
-            known = reader.projection_fingerprints()
-            if known.get(OutboxProjection.name) != OutboxProjection().fingerprint:
+        with closing(LogReader(paths.database)) as reader:
+            fingerprints = reader.projection_fingerprints()
+            if fingerprints.get(OutboxProjection.name) != OutboxProjection().fingerprint:
                 return  # written by another version: the table is rebuilt at the next start
             uncertain = Outbox(reader).uncertain()
-        finally:
-            reader.close()
         failed = [delivery for delivery in uncertain if delivery.state == "failed"]
         for delivery in failed[-_MAX_DELIVERIES_SHOWN:]:
             room = f"{delivery.outgoing.room.surface} {delivery.outgoing.room.id}"
@@ -229,7 +226,7 @@ class RequiredPackage:
 
     module: str
     extra: str
-    wanted_by: str
+    required_by: str
 
 
 def port_check(paths: Paths, host: str, number: int) -> Check:
@@ -249,18 +246,15 @@ def port_check(paths: Paths, host: str, number: int) -> Check:
     return port
 
 
-def clock_check(paths: Paths, now: Clock) -> Check:
+def clock_check(paths: Paths, system_clock: Clock) -> Check:
     def clock() -> Iterator[CheckResult]:
         if not paths.database.exists():
             return
-        reader = LogReader(paths.database)
-        try:
+        with closing(LogReader(paths.database)) as reader:
             last = reader.last_time()
-        finally:
-            reader.close()
         if last is None:
             return
-        ahead = last - now.now()
+        ahead = last - system_clock.now()
         if ahead > _CLOCK_TOLERANCE:
             what = f"it is {_duration(ahead)} behind the newest event"
             yield CheckResult("Clock", "bad", what, _SET_CLOCK)
@@ -292,12 +286,13 @@ def tools_check(find: Callable[[str], str | None] = shutil.which) -> Check:
     return tools
 
 
-def packages_check(needs: Iterable[RequiredPackage]) -> Check:
+def packages_check(required: Iterable[RequiredPackage]) -> Check:
     def packages() -> Iterator[CheckResult]:
-        missing = [need for need in needs if importlib.util.find_spec(need.module) is None]
-        for need in missing:
-            fix = f"pip install 'coterie[{need.extra}]'" if need.extra else "Set it up again: make clean install"
-            yield CheckResult("Package", "bad", f"{need.wanted_by} needs {need.module}, which is not installed", fix)
+        missing = [package for package in required if importlib.util.find_spec(package.module) is None]
+        for package in missing:
+            fix = f"pip install 'coterie[{package.extra}]'" if package.extra else "Set it up again: make clean install"
+            what = f"{package.required_by} needs {package.module}, which is not installed"
+            yield CheckResult("Package", "bad", what, fix)
         if not missing:
             yield CheckResult("Packages", "ok", "everything that the settings need is installed")
 

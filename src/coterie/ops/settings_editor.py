@@ -87,7 +87,7 @@ class SettingsEditor:
 
     def _apply(self, settings: BaseModel, changes: Mapping[str, Any]) -> None:
         """Write live settings into the running ones. Sections are frozen against accidents; this bypasses that."""
-        changed = {key for key in _leaves(type(self._running)) for one in changes if f"{one}.".startswith(f"{key}.")}
+        changed = {leaf for leaf in _leaves(type(self._running)) for key in changes if f"{key}.".startswith(f"{leaf}.")}
         for key in filter(self._is_live, changed):
             *tables, name = key.split(".")
             vars(_at(self._running, ".".join(tables)) if tables else self._running)[name] = _at(settings, key)
@@ -97,7 +97,7 @@ class SettingsEditor:
 
     def _check(self, key: str, value: Any, loaded: LoadedSettings[Any]) -> None:
         model = type(self._running)
-        if not any(key == leaf or self._within(key, leaf) for leaf in _leaves(model)):
+        if not any(key == leaf or self._is_table_entry(key, leaf) for leaf in _leaves(model)):
             raise ConfigError(f"There is no setting {key[:80]}.", "GET /settings lists the settings.")
         if (origin := loaded.origin(key)).startswith("environment variable"):
             raise ConfigError(f"{key} is set by the {origin}.", "Change or unset that variable; it overrides the file.")
@@ -110,7 +110,7 @@ class SettingsEditor:
         if isinstance(value, dict):
             raise ConfigError(f"{key} is a table.", f"Set its parts one by one, as {key}.NAME.")
 
-    def _within(self, key: str, leaf: str) -> bool:
+    def _is_table_entry(self, key: str, leaf: str) -> bool:
         """Whether a key is inside a setting that is a table with free names, such as providers or roles."""
         return key.startswith(f"{leaf}.") and isinstance(_at(self._running, leaf), dict)
 
@@ -159,7 +159,7 @@ def _plain(value: Any) -> Any:
     if isinstance(value, BaseModel):
         return {name: _plain(getattr(value, name)) for name in type(value).model_fields}
     if isinstance(value, dict):
-        return {str(name): _plain(one) for name, one in value.items()}
+        return {str(name): _plain(item) for name, item in value.items()}
     if isinstance(value, list | tuple):
-        return [_plain(one) for one in value]
+        return [_plain(item) for item in value]
     return value if value is None or isinstance(value, str | int | float | bool) else str(value)

@@ -16,7 +16,7 @@ from fastapi import APIRouter, BackgroundTasks, Query, Request, status
 from coterie.base.redaction import redact
 from coterie.eventstore import Job, JobState
 from coterie.llm import ClassifierFailure, DailyUsage, Models, Role, RoleUnset, Target, UsageQueries, probe_model
-from coterie.ops import NotFromHere, StoredCopy
+from coterie.ops import RestoreUnavailable, StoredCopy
 from coterie.surfaces.web.shared.dependencies import BackupsDep, ModelsDep, StoreDep
 from coterie.surfaces.web.shared.errors import ERROR_RESPONSES
 from coterie.surfaces.web.story.schemas import DoneResponse, RequestModel, ResponseModel
@@ -49,7 +49,7 @@ async def take(backups: BackupsDep) -> StoredCopy:
 async def restore(request: Request, backups: BackupsDep, file: str, later: BackgroundTasks) -> RestoreResponse:
     start_anew: Callable[[], None] | None = request.app.state.start_anew
     if start_anew is None:
-        raise NotFromHere(
+        raise RestoreUnavailable(
             "This server cannot restart itself.",
             f"Stop it, then run: coterie restore {backups.folder / file}",
         )
