@@ -52,12 +52,18 @@ async def raw(answer: bytes | None) -> AsyncIterator[str]:
     async with server:
         yield f"ws://127.0.0.1:{server.sockets[0].getsockname()[1]}"
         finished.set()
-    for _ in range(10):  # lets connections that were just accepted reach `connected`
-        await asyncio.sleep(0.001)
+    while _accepting(connected.__qualname__):  # connections that were just accepted still reach `connected`
+        await asyncio.sleep(0)
     for writer in writers:
         writer.close()
         with suppress(OSError):
             await writer.wait_closed()
+
+
+def _accepting(handler: str) -> bool:
+    """Whether a connection is being accepted, or its handler has not ended."""
+    names = {getattr(task.get_coro(), "__qualname__", "") for task in asyncio.all_tasks()}
+    return any(name == handler or name.endswith("._accept_connection2") for name in names)
 
 
 @asynccontextmanager
