@@ -27,8 +27,8 @@ def main() -> None:
     parser.add_argument("names", nargs="*", help="only these; the page is then left as it is")
     options = parser.parse_args()
     figures: dict[str, dict[str, Any]] = {}
-    wanted = options.names or names()
-    for name in wanted:
+    selected = options.names or names()
+    for name in selected:
         log(f"── {name}")
         command = [sys.executable, "-m", f"bench.{name}", *(["--quick"] if options.quick else [])]
         done = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=False)
@@ -40,7 +40,7 @@ def main() -> None:
             figures[name] = {"failed": f"exit status {done.returncode}"}
         if not options.names:
             # Written after each bench, so that an interrupted run keeps its figures.
-            _PAGE.write_text(page(figures, quick=options.quick, missing=len(wanted) - len(figures)))
+            _PAGE.write_text(page(figures, quick=options.quick, missing=len(selected) - len(figures)))
     finish(figures)
 
 

@@ -20,7 +20,7 @@ from pathlib import Path
 
 from bench.lib.crash_loop import kill_repeatedly
 from bench.lib.report import arguments, finish, log
-from bench.lib.sample_events import SampleTurn, sample_draft, sample_projections
+from bench.lib.sample_events import SampleTurn, sample_event, sample_projections
 from coterie.base.clock import SystemClock
 from coterie.eventstore import Job, LogReader, NewEvent, NewJob, Payload, Store
 from coterie.eventstore.sqlite.snapshots import seed_from_snapshots, write_snapshot
@@ -66,7 +66,7 @@ async def child(folder: Path, starts: list[int], seed: int, *, drain: bool) -> N
             key = f"{producer}:{number}"
             room = f"room:{producer % 3}"
             turn = NewEvent(room, SampleTurn(turn=key, speaker="mara", text=f"Word {key}."), key=key, turn=key)
-            rest = [sample_draft(chance, room, number * PRODUCERS + producer) for _ in range(chance.randint(0, 3))]
+            rest = [sample_event(chance, room, number * PRODUCERS + producer) for _ in range(chance.randint(0, 3))]
             # Many attempts, since every kill counts as one. The job belongs to the last event of its batch.
             job = NewJob(JOB, key=f"effect:{key}", payload={"key": key}, max_attempts=10_000)
             await store.append([*rest, turn], jobs=[job])

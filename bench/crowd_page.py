@@ -53,10 +53,10 @@ async def _flood(server: BenchServer, seconds: float) -> int:
 def _frames(page: Page, server: BenchServer, seconds: float) -> list[float]:
     page.evaluate(_WATCH)
     server.do(_flood(server, seconds))
-    found: list[float] = page.evaluate(
+    times: list[float] = page.evaluate(
         "() => { const times = window.frameTimes; window.frameTimes = null; return times; }"
     )
-    return found[2:]
+    return times[2:]
 
 
 def run(quick: bool) -> dict[str, object]:
@@ -99,10 +99,10 @@ def run(quick: bool) -> dict[str, object]:
 def _idle_frames(page: Page) -> list[float]:
     page.evaluate(_WATCH)
     page.wait_for_timeout(2_000)
-    found: list[float] = page.evaluate(
+    times: list[float] = page.evaluate(
         "() => { const times = window.frameTimes; window.frameTimes = null; return times; }"
     )
-    return found[2:]
+    return times[2:]
 
 
 def _fps(times: list[float]) -> float:

@@ -150,17 +150,17 @@ async def one_round(fixture: DeskFixture, number: int, messages: int) -> Round:
 
 
 async def run(folder: Path, rounds: int, messages: int) -> dict[str, object]:
-    found: list[Round] = []
+    results: list[Round] = []
     async with DeskFixture(folder) as fixture:
         for number in range(rounds):
-            found.append(await one_round(fixture, number, messages))
+            results.append(await one_round(fixture, number, messages))
             progress(number + 1, rounds, "rounds")
-    middle = sorted(found, key=lambda each: each.ratio)[rounds // 2]
+    middle = sorted(results, key=lambda result: result.ratio)[rounds // 2]
     return {
         "idle_p95_ms": round(middle.idle, 1),
         "busy_p95_ms": round(middle.busy, 1),
         "ratio": round(middle.ratio, 3),
-        "worst_ratio": round(max(each.ratio for each in found), 3),
+        "worst_ratio": round(max(result.ratio for result in results), 3),
         "workers": WORKERS,
         "branches": BRANCHES,
         "messages": rounds * messages,

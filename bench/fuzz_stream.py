@@ -52,7 +52,7 @@ _TAGGED = re.compile(
 _SEARCH_REPLACE = re.compile(r"<<<<<<< SEARCH\r?\n.*\n?=======\r?\n.*\n?>>>>>>> REPLACE[^\n]*", re.DOTALL)
 
 
-def mangled(rng: random.Random) -> str:
+def mangle(rng: random.Random) -> str:
     text = "".join(rng.choices(_PARTS, k=rng.randint(1, 12)))
     for _ in range(rng.choice((0, 0, 1, 3))):
         at = rng.randrange(len(text) + 1)
@@ -103,7 +103,7 @@ def main() -> None:
     started = time.perf_counter()
     edits = 0
     for number in range(streams):
-        edits += check(mangled(rng), rng)
+        edits += check(mangle(rng), rng)
         if number % 1_000 == 999:
             progress(number + 1, streams, "streams")
     seconds = time.perf_counter() - started

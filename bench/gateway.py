@@ -156,7 +156,7 @@ async def open_room(folder: Path) -> AsyncIterator[tuple[ChatRoom, int]]:
     store.close()
 
 
-async def ours(folder: Path, readers: int, ticks: int) -> Rates:
+async def measure_coterie(folder: Path, readers: int, ticks: int) -> Rates:
     async with open_room(folder) as (room, port):
 
         def send(batch: list[ChatMessage]) -> None:
@@ -164,12 +164,12 @@ async def ours(folder: Path, readers: int, ticks: int) -> Rates:
             room.fanout.flush()
 
         crowd = await Readers.connect(port, readers, "/rooms/den?name=reader")
-        found = await measure_sends(send, readers, ticks)
+        rates = await measure_sends(send, readers, ticks)
         await crowd.delays()
-        return found
+        return rates
 
 
-async def theirs(readers: int, ticks: int) -> Rates:
+async def measure_websockets(readers: int, ticks: int) -> Rates:
     joined: set[object] = set()
 
     async def stay(connection: object) -> None:
@@ -178,13 +178,13 @@ async def theirs(readers: int, ticks: int) -> Rates:
 
     async with serve_websockets(stay, "127.0.0.1", 0, compression=None) as server:
         crowd = await Readers.connect(next(iter(server.sockets)).getsockname()[1], readers, "/")
-        found = await measure_sends(
+        rates = await measure_sends(
             lambda batch: broadcast(joined, encode_frame("messages", batch).text.decode()),  # type: ignore[arg-type]
             readers,
             ticks,
         )
         await crowd.delays()
-        return found
+        return rates
 
 
 async def measure_delay(folder: Path, readers: int, count: int) -> tuple[float, int]:
@@ -198,7 +198,7 @@ async def measure_delay(folder: Path, readers: int, count: int) -> tuple[float, 
         return percentile(await crowd.delays(), 0.99), room.fanout.dropped
 
 
-async def floor(readers: int, ticks: int) -> Rates:
+async def measure_raw_writes(readers: int, ticks: int) -> Rates:
     """The lower bound: one system call per frame."""
     loop = asyncio.get_running_loop()
     with socket.create_server(("127.0.0.1", 0), backlog=readers) as listening, ExitStack() as open_sockets:
@@ -219,9 +219,9 @@ async def floor(readers: int, ticks: int) -> Rates:
             for number in joined:
                 os.write(number, data)
 
-        found = await measure_sends(send, readers, ticks)
+        rates = await measure_sends(send, readers, ticks)
         await crowd.delays()
-    return found
+    return rates
 
 
 async def run(quick: bool) -> dict[str, object]:
@@ -230,15 +230,15 @@ async def run(quick: bool) -> dict[str, object]:
         folder = Path(name)
         path = await measure_posts(folder, 8_000 if quick else 60_000)
         log(f"posts: {path:,.0f} messages per core-second")
-        here = await ours(folder, readers, ticks)
-        bare_here = await floor(readers, ticks)
+        here = await measure_coterie(folder, readers, ticks)
+        bare_here = await measure_raw_writes(readers, ticks)
         log(f"sends to {readers:,} readers per core-second, with the readers' half of the connections: {here}")
         log(f"bare writes, with that half: {bare_here}")
         with receive_on_other_core() as elsewhere:
             ours_rates, peers, bare = (
-                await ours(folder, readers, ticks),
-                await theirs(readers, ticks),
-                await floor(readers, ticks),
+                await measure_coterie(folder, readers, ticks),
+                await measure_websockets(readers, ticks),
+                await measure_raw_writes(readers, ticks),
             )
         scope = "without it" if elsewhere else "with it, since this system cannot separate them"
         log(f"{scope}: {ours_rates}; websockets.broadcast {peers}; bare writes {bare}")

@@ -17,7 +17,7 @@ import apsw
 
 from bench.lib.peers import PeerMissing, peer_python, run_peer
 from bench.lib.report import arguments, finish, log, median, progress
-from bench.lib.sample_events import SampleTurn, sample_draft, sample_projections
+from bench.lib.sample_events import SampleTurn, sample_event, sample_projections
 from coterie.eventstore import NewEvent, Store
 from coterie.eventstore.events import COLUMNS, encode
 
@@ -102,7 +102,7 @@ def fold_rate(folder: Path, events: int) -> float:
     store = Store.open(folder / "fold.db", projections=sample_projections())
     chance = random.Random(7)
     for start in range(0, events, 1_000):
-        store.append_blocking([sample_draft(chance, f"room:{n % 5}", n) for n in range(start, start + 1_000)])
+        store.append_blocking([sample_event(chance, f"room:{n % 5}", n) for n in range(start, start + 1_000)])
     started = time.perf_counter()
     store.rebuild()
     rate = events / (time.perf_counter() - started)

@@ -27,8 +27,8 @@ async def create_rooms(app: MatrixApp, account: str, rooms: int) -> None:
 def counted(synapse: Synapse) -> tuple[int, int, int]:
     """Counts of requests to create rooms and to invite people, and of state events."""
     return (
-        synapse.asked("/createRoom"),
-        synapse.asked("/invite"),
+        synapse.count_requests("/createRoom"),
+        synapse.count_requests("/invite"),
         synapse.query("SELECT count(*) FROM state_events")[0][0],
     )
 

@@ -58,7 +58,7 @@ def _render_ms(server: BenchServer, chat: str, rounds: int) -> list[float]:
 
 
 def _first_load_kb(browser: Browser, server: BenchServer, chat: str) -> float:
-    """Everything a browser that was never here fetches for the chat page, as it came over the wire."""
+    """Everything a browser with an empty cache fetches for the chat page, in bytes over the wire."""
     context = browser.new_context(base_url=server.address)
     page = context.new_page()
     session = context.new_cdp_session(page)
@@ -95,7 +95,7 @@ class Scrolled:
     frames: float
     longest_ms: float
     again: float
-    """Frames a second through the same turns when all of them are there: what this browser can do at all."""
+    """Frames per second through the same turns with all of them loaded: the upper bound of this browser."""
 
 
 def _scroll_back(browser: Browser, server: BenchServer, chat: str, turns: int) -> Scrolled:
@@ -114,7 +114,7 @@ def _scroll_back(browser: Browser, server: BenchServer, chat: str, turns: int) -
     return Scrolled(frames / seconds, longest, again / seconds_again)
 
 
-# A wheel that is turned steadily: 120 px a frame, as long as there is something above; while nothing is, it waits.
+# Scrolls up by 120 px a frame, and waits while there is nothing above.
 _SCROLL = """turns => new Promise(done => {
     const scroller = document.querySelector("#scroll"), timeline = document.querySelector("#timeline");
     let frames = 0, longest = 0, last = performance.now();

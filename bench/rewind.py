@@ -13,7 +13,7 @@ import time
 from pathlib import Path
 
 from bench.lib.report import arguments, finish, log, percentile, progress
-from bench.lib.sample_events import sample_draft, sample_projections
+from bench.lib.sample_events import sample_event, sample_projections
 from coterie.eventstore import Store
 from coterie.eventstore.sqlite.replay import replayed_hash
 
@@ -30,7 +30,7 @@ async def run(folder: Path, events: int, rewinds: int) -> dict[str, float]:
     chance = random.Random(11)
     for start in range(0, events, 500):
         rooms = [ROOMS[chance.random() < 0.2] for _ in range(500)]
-        await store.append([sample_draft(chance, room, start + n) for n, room in enumerate(rooms)])
+        await store.append([sample_event(chance, room, start + n) for n, room in enumerate(rooms)])
     took: list[float] = []
     mismatches = 0
     full = {room: await store.head(room) for room in ROOMS}
@@ -46,7 +46,7 @@ async def run(folder: Path, events: int, rewinds: int) -> dict[str, float]:
                 await store.redo(room)
                 mismatches += store.hashes() != fresh(store)
             case "play":
-                await store.append([sample_draft(chance, room, events + turn * 10 + n) for n in range(10)])
+                await store.append([sample_event(chance, room, events + turn * 10 + n) for n in range(10)])
             case _:
                 pass
         progress(turn + 1, rewinds, "rewinds")

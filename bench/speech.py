@@ -58,10 +58,10 @@ def errors(expected: Sequence[str], got: Sequence[str]) -> int:
 def transcribe(speech: Pcm, recogniser: Recogniser) -> str:
     """The transcript of all utterances that the detector finds."""
     silence = np.zeros(SAMPLE_RATE // 2, dtype=np.int16)
-    whole = np.concatenate([silence, speech, silence])
-    whole = np.pad(whole, (0, -len(whole) % CHUNK_SAMPLES)).astype("<i2")
+    padded = np.concatenate([silence, speech, silence])
+    padded = np.pad(padded, (0, -len(padded) % CHUNK_SAMPLES)).astype("<i2")
     detector = UtteranceDetector()
-    found = [detector.add(piece.tobytes()) for piece in whole.reshape(-1, CHUNK_SAMPLES)]
+    found = [detector.add(piece.tobytes()) for piece in padded.reshape(-1, CHUNK_SAMPLES)]
     found.append(detector.finish())
     return " ".join(fix_transcript(recogniser.transcribe(each.samples)) for each in found if each is not None)
 

@@ -33,7 +33,7 @@ _BATCH = 100
 
 
 class Watched:
-    """The scripted provider, with a watch: when it was asked and when it had said everything."""
+    """The scripted provider, which records when it was called and when its reply was complete."""
 
     name = "embedded"
 
@@ -57,7 +57,7 @@ class Watched:
 
 @functools.cache
 def _language() -> tuple[list[str], list[float]]:
-    """Words in the order of how common they are, a few of them said all the time and most hardly ever."""
+    """Words with a frequency distribution like that of natural text: few are frequent, most are rare."""
     vocabulary = static_embedder().wordpieces.vocabulary
     pieces = sorted((index, piece[1:]) for piece, index in vocabulary.items() if piece[0] == "▁")
     words = [word for _, word in pieces if len(word) > 2 and word.isascii() and word.isalpha()]
@@ -72,12 +72,12 @@ def _sentence(chance: random.Random) -> str:
 def exchange(chat: Chat, character: Character, chance: random.Random) -> list[NewEvent]:
     """What one exchange leaves in the log."""
     room, turn, reply = chat.room, new_id(), new_id()
-    asked, said = _sentence(chance), _sentence(chance)
+    question, answer = _sentence(chance), _sentence(chance)
     present = (OWNER, character.id)
-    segments = (Segment(kind="dialogue", text=asked),)
+    segments = (Segment(kind="dialogue", text=question),)
     drafts = [
         NewEvent(
-            room, UserTurn(turn=turn, author=OWNER, text=asked, segments=segments, present=present), OWNER, turn=turn
+            room, UserTurn(turn=turn, author=OWNER, text=question, segments=segments, present=present), OWNER, turn=turn
         ),
         NewEvent(
             room,
@@ -85,10 +85,10 @@ def exchange(chat: Chat, character: Character, chance: random.Random) -> list[Ne
             character.id,
             turn=reply,
         ),
-        NewEvent(room, AssistantTokens(reply=reply, text=said), character.id, turn=reply),
-        NewEvent(room, AssistantTurn(reply=reply, text=said, model="embedded/script"), character.id, turn=reply),
+        NewEvent(room, AssistantTokens(reply=reply, text=answer), character.id, turn=reply),
+        NewEvent(room, AssistantTurn(reply=reply, text=answer, model="embedded/script"), character.id, turn=reply),
     ]
-    for text, speaker, source in ((asked, "Ana", turn), (said, "Mara", reply)):
+    for text, speaker, source in ((question, "Ana", turn), (answer, "Mara", reply)):
         memory = MemoryAdded(
             id=new_id(),
             owner=character.id,
@@ -139,9 +139,9 @@ async def measure(folder: Path, turns: int, rounds: int) -> tuple[list[float], l
     before: list[float] = []
     after: list[float] = []
     for number in range(rounds + 3):
-        asked = _sentence(chance)
+        question = _sentence(chance)
         began = time.perf_counter()
-        await fixture.story.say(room, asked)
+        await fixture.story.say(room, question)
         await fixture.story.replies.wait(room)
         ended = time.perf_counter()
         if number >= 3:  # the first turns load tokenizer, price list and memories

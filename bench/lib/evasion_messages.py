@@ -124,7 +124,7 @@ _PAIRS = (
 def evasions(words: list[str], seed: int, many: int) -> list[tuple[str, str]]:
     """Pairs of a trick's name and a message that uses it."""
     chance = random.Random(seed)
-    made = []
+    messages = []
     for number in range(many):
         word = chance.choice(words)
         if number % 4 == 3:
@@ -133,8 +133,8 @@ def evasions(words: list[str], seed: int, many: int) -> list[tuple[str, str]]:
         else:
             name = chance.choice(list(TRICKS))
             disguised = TRICKS[name](word, chance)
-        made.append((name, chance.choice(_OFFERS).format(disguised)))
-    return made
+        messages.append((name, chance.choice(_OFFERS).format(disguised)))
+    return messages
 
 
 _TOWNS = tuple(
@@ -202,16 +202,16 @@ _CODES = (
 def innocents(seed: int, many: int) -> list[str]:
     """Ordinary messages about towns, words and codes that hold other words' letters."""
     chance = random.Random(seed)
-    made = []
+    messages = []
     for number in range(many):
         if number % 10 == 9:
-            made.append(chance.choice(_CODES))
+            messages.append(chance.choice(_CODES))
             continue
         sentence = chance.choice(_SENTENCES)
         words = [chance.choice(chance.choice((_TOWNS, _WORDS, _WORDS))) for _ in range(sentence.count("{}"))]
         text = sentence.format(*words)
         style = chance.random()
-        made.append(
+        messages.append(
             text.upper() if style < 0.1 else text.title() if style < 0.15 else text + "!!" if style < 0.3 else text
         )
-    return made
+    return messages

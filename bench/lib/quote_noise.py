@@ -122,14 +122,14 @@ def paragraphs(document: str, min_length: int = 40, min_words: int = 8, *, copie
     A code block with its fences is one paragraph. Paragraphs that differ only in formatting count as copies, which are
     left out unless `copies` is true.
     """
-    found: list[Paragraph] = []
+    paragraphs: list[Paragraph] = []
     stripped_document = _without_formatting(document)
     for start, end in _blocks(document):
         text = document[start:end]
         long_enough = len(text) >= min_length and len(text.split()) >= min_words
         if long_enough and (copies or stripped_document.count(_without_formatting(text)) == 1):
-            found.append(Paragraph(start, end, text))
-    return found
+            paragraphs.append(Paragraph(start, end, text))
+    return paragraphs
 
 
 def _blocks(document: str) -> Iterator[tuple[int, int]]:

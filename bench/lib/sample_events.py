@@ -53,16 +53,16 @@ class Turns(Projection):
     """
 
     @on(SampleTurn)
-    def said(self, rows: Rows, event: Event[SampleTurn]) -> None:
-        said = event.payload
+    def turn_added(self, rows: Rows, event: Event[SampleTurn]) -> None:
+        turn = event.payload
         rows.run(
             "INSERT OR REPLACE INTO sample_turn VALUES (?, ?, ?, ?, ?)",
-            (event.stream, said.turn, event.seq, said.speaker, said.text),
+            (event.stream, turn.turn, event.seq, turn.speaker, turn.text),
         )
         rows.run(
             "INSERT INTO sample_room(room, turns, last) VALUES (?, 1, ?)"
             " ON CONFLICT(room) DO UPDATE SET turns = turns + 1, last = excluded.last",
-            (event.stream, said.text[:80]),
+            (event.stream, turn.text[:80]),
         )
 
     @on(TimePassed)
@@ -127,7 +127,7 @@ def sample_projections() -> list[Projection]:
 _WORDS = "the rain had stopped and Mara looked from her letter while somebody in the harbour was singing".split(" ")  # noqa: SIM905
 
 
-def sample_draft(chance: random.Random, room: str, number: int) -> NewEvent:
+def sample_event(chance: random.Random, room: str, number: int) -> NewEvent:
     """One plausible event of a long story."""
     people = ["you", "mara", "teo"]
     turn = f"t{number // 4}"

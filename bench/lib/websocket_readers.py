@@ -51,7 +51,7 @@ class Reader(asyncio.Protocol):
 async def main(port: int, readers: int, slow: int, path: str) -> None:
     loop = asyncio.get_running_loop()
     delays: list[float] = []
-    made = []
+    connected = []
     for number in range(readers):
         watched = delays if slow <= number < slow + _WATCHED else None
 
@@ -59,8 +59,8 @@ async def main(port: int, readers: int, slow: int, path: str) -> None:
             return Reader(path, slow_one, watched)
 
         _, protocol = await loop.create_connection(reader, "127.0.0.1", port)
-        made.append(protocol.ready)
-    await asyncio.gather(*made)
+        connected.append(protocol.ready)
+    await asyncio.gather(*connected)
     print("ready", flush=True)
     await asyncio.to_thread(sys.stdin.read)
     print(json.dumps(delays), flush=True)

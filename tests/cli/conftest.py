@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 import structlog
 
-from bench.lib.sample_events import SampleTurn, sample_draft, sample_projections
+from bench.lib.sample_events import SampleTurn, sample_event, sample_projections
 from coterie.base.paths import Paths
 from coterie.cli import main
 from coterie.eventstore import NewEvent, Store
@@ -48,7 +48,7 @@ def sample_home(home: Paths) -> Paths:
     """A data folder with sixty sample events in room:a, and two with private text in room:b."""
     chance = random.Random(7)
     store = Store.open(home.database, projections=sample_projections())
-    store.append_blocking([sample_draft(chance, "room:a", number) for number in range(60)])
+    store.append_blocking([sample_event(chance, "room:a", number) for number in range(60)])
     private = [SampleTurn(turn=f"p{number}", speaker="you", text=f"the xylophone is at {number}") for number in (1, 2)]
     store.append_blocking([NewEvent("room:b", said, actor="person:you") for said in private])
     store.close()

@@ -6,7 +6,7 @@ import random
 
 import pytest
 
-from bench.lib.sample_events import sample_draft, sample_projections
+from bench.lib.sample_events import sample_event, sample_projections
 from coterie.base.paths import Paths
 from coterie.eventstore import LogReader, NewJob, Purged, Store
 from coterie.eventstore.sqlite.snapshots import write_snapshot
@@ -26,7 +26,7 @@ def test_erased_text_is_in_no_file(sample_home: Paths, process: Call, call: Call
     write_snapshot(store.reader.connections, store.projections, sample_home.rewind_snapshots / "2.snapshot")
     (sample_home.periodic_snapshots / "3.partial").write_bytes(ERASED)
     chance = random.Random(3)
-    store.append_blocking([sample_draft(chance, "room:a", number) for number in range(60, 90)])
+    store.append_blocking([sample_event(chance, "room:a", number) for number in range(60, 90)])
     store.close()
     assert len(holding(sample_home)) == 4
     answer = process("purge", "room:b", "--yes", "--reason", "asked to")

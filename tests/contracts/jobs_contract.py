@@ -10,20 +10,20 @@ from coterie.base.clock import ManualClock
 from coterie.base.errors import JobError, LeaseLost
 from coterie.eventstore import JobDied, Jobs, Log, NewEvent, NewJob
 from coterie.eventstore.jobs import MAX_LEASES_PER_ATTEMPT
-from tests.contracts.log_contract import said, words
+from tests.contracts.log_contract import turn_event, turn_texts
 
 
-def effect(text: str) -> NewEvent:
-    return said("effects", text)
+def effect_event(text: str) -> NewEvent:
+    return turn_event("effects", text)
 
 
 class JobsContract:
     async def test_a_job_is_enqueued_with_its_event_or_not_at_all(self, jobs: Jobs, log: Log) -> None:
-        (event,) = await log.append([said("room:a", "one")], jobs=[NewJob("work", key="w1", payload={"n": 1})])
+        (event,) = await log.append([turn_event("room:a", "one")], jobs=[NewJob("work", key="w1", payload={"n": 1})])
         (job,) = await jobs.lease(["work"], holder="me")
         assert (job.key, job.payload, job.cause, job.attempt) == ("w1", {"n": 1}, event.id, 1)
         with pytest.raises(Exception, match="newer events"):
-            await log.append([said("room:a", "x")], expect={"room:a": 9}, jobs=[NewJob("work", key="w2")])
+            await log.append([turn_event("room:a", "x")], expect={"room:a": 9}, jobs=[NewJob("work", key="w2")])
         assert await jobs.lease(["work"], holder="me") == []
 
     async def test_only_one_job_per_key_is_kept(self, jobs: Jobs) -> None:
@@ -40,7 +40,7 @@ class JobsContract:
         (theirs,) = await jobs.lease(["work"], holder="you", seconds=10)
         assert theirs.attempt == 2
         with pytest.raises(LeaseLost, match="no longer held"):
-            await jobs.complete(mine, [effect("too late")])
+            await jobs.complete(mine, [effect_event("too late")])
         await jobs.complete(theirs)
 
     async def test_a_result_after_the_lease_expired_is_refused(self, jobs: Jobs, log: Log, clock: ManualClock) -> None:
@@ -48,10 +48,10 @@ class JobsContract:
         (mine,) = await jobs.lease(["work"], holder="me", seconds=10)
         clock.advance(11)
         (theirs,) = await jobs.lease(["work"], holder="you", seconds=10)
-        await jobs.complete(theirs, [effect("once")])
+        await jobs.complete(theirs, [effect_event("once")])
         with pytest.raises(LeaseLost):
-            await jobs.complete(mine, [effect("twice")])
-        assert words(await log.read("effects")) == ["once"]
+            await jobs.complete(mine, [effect_event("twice")])
+        assert turn_texts(await log.read("effects")) == ["once"]
 
     async def test_a_lease_can_be_extended(self, jobs: Jobs, clock: ManualClock) -> None:
         await jobs.enqueue([NewJob("work", key="w")])
@@ -127,19 +127,19 @@ class JobsContract:
     async def test_a_result_and_further_jobs_are_recorded_on_completion(self, jobs: Jobs, log: Log) -> None:
         await jobs.enqueue([NewJob("work", key="w")])
         (job,) = await jobs.lease(["work"], holder="me")
-        events = await jobs.complete(job, [effect("done")], [NewJob("work", key="next")])
-        assert words(events) == ["done"]
+        events = await jobs.complete(job, [effect_event("done")], [NewJob("work", key="next")])
+        assert turn_texts(events) == ["done"]
         assert [job.key for job in await jobs.lease(["work"], holder="me", limit=9)] == ["next"]
         assert [job.key for job in await jobs.find(state="done")] == ["w"]
 
     async def test_s22_a_rewind_withdraws_jobs_and_a_redo_reinstates_them(self, jobs: Jobs, log: Log) -> None:
-        await log.append([said("room:a", "one")], jobs=[NewJob("work", key="w1")])
-        await log.append([said("room:a", "two")], jobs=[NewJob("work", key="w2")])
+        await log.append([turn_event("room:a", "one")], jobs=[NewJob("work", key="w1")])
+        await log.append([turn_event("room:a", "two")], jobs=[NewJob("work", key="w2")])
         (running,) = await jobs.lease(["work"], holder="me")
         assert running.key == "w1"
         await log.rewind("room:a", 0)
         with pytest.raises(LeaseLost, match="was rewound"):
-            await jobs.complete(running, [effect("of a turn that no longer counts")])
+            await jobs.complete(running, [effect_event("of a turn that no longer counts")])
         assert await jobs.lease(["work"], holder="me", limit=9) == []
         await log.redo("room:a")
         assert [job.key for job in await jobs.lease(["work"], holder="me", limit=9)] == ["w1", "w2"]

@@ -32,7 +32,7 @@ class Platform(Protocol):
     surface: Surface
 
     async def say(self, who: str, room: str, text: str, key: str, *, times: int = 1) -> None:
-        """A user writes; the platform delivers it this many times."""
+        """Write as a user; the platform delivers the message `times` times."""
         ...
 
     def account(self, who: str) -> str:
@@ -90,11 +90,11 @@ class Loopback:
     async def send(self, outgoing: Deliverable, token: str) -> str:
         fault = self._fault()
         room = self.shown_in[outgoing.room.id]
-        known = token if self.dedupes else f"{token}#{len(room)}"
-        room.setdefault(known, _Message(_text(outgoing)))
+        message_id = token if self.dedupes else f"{token}#{len(room)}"
+        room.setdefault(message_id, _Message(_text(outgoing)))
         self.taken(token)
         await self._after(fault)
-        return known
+        return message_id
 
     async def edit(self, outgoing: Deliverable, message: str, token: str) -> None:
         fault = self._fault()

@@ -21,50 +21,50 @@ from coterie.messaging.settings import SurfacesSettings
 
 
 @dataclass
-class Echo:
+class EchoConversation:
     """Replies with the message and its chat; the same key gets the same reply."""
 
     mode: str = "echo"
-    heard: list[tuple[str, str]] = field(default_factory=list)
+    received: list[tuple[str, str]] = field(default_factory=list)
     """Context and text of every message that was new."""
     answers: dict[str, str] = field(default_factory=dict)
     script: dict[str, str] = field(default_factory=dict)
     """Other replies, by message text."""
-    troubles: dict[str, str] = field(default_factory=dict)
+    reply_errors: dict[str, str] = field(default_factory=dict)
     """The error of replies that break off, by message text."""
-    breaks: dict[str, BaseException] = field(default_factory=dict)
+    exceptions: dict[str, BaseException] = field(default_factory=dict)
     files: list[Attachment] = field(default_factory=list)
-    let: list[tuple[str, str]] = field(default_factory=list)
+    added_people: list[tuple[str, str]] = field(default_factory=list)
     """Contexts and the people added to them, one entry per call."""
     pause_s: float = 0.0
-    hold: asyncio.Event | None = None
+    gate: asyncio.Event | None = None
     """If set, replies wait for this event."""
 
     async def open(self, person: str, character: str, title: str = "", *, at_once: bool = False) -> NewChat:
         return NewChat(f"echo:{new_id()}", ())
 
     async def add_person(self, context: str, person: str) -> None:
-        self.let.append((context, person))
+        self.added_people.append((context, person))
 
     async def remove_person(self, context: str, person: str) -> None:
-        self.let.remove((context, person))
+        self.added_people.remove((context, person))
 
     async def send_message(
         self, context: str, text: str, *, person: str, key: str, attachments: Sequence[Attachment] = ()
     ) -> AsyncIterator[ReplyUpdate]:
         if key not in self.answers:
-            self.heard.append((context, text))
+            self.received.append((context, text))
             self.files.extend(attachments)
             self.answers[key] = self.script.get(text, f"{text} [{context}]")
-        if self.hold is not None:
-            await self.hold.wait()
-        if text in self.breaks:
-            raise self.breaks[text]
+        if self.gate is not None:
+            await self.gate.wait()
+        if text in self.exceptions:
+            raise self.exceptions[text]
         answer = self.answers[key]
         for word in _pieces(answer):
             await asyncio.sleep(self.pause_s)
             yield ReplyDelta(word)
-        yield ReplyFinished(answer, "Echo", self.troubles.get(text, ""))
+        yield ReplyFinished(answer, "Echo", self.reply_errors.get(text, ""))
 
     async def retry(self, context: str, *, person: str) -> AsyncIterator[ReplyUpdate]:
         yield ReplyFinished(f"again [{context}]", "Echo")
@@ -73,7 +73,7 @@ class Echo:
         return False
 
     def status(self, context: str) -> ChatStatus:
-        return ChatStatus(f"about {context}", "Echo", sum(1 for where, _ in self.heard if where == context))
+        return ChatStatus(f"about {context}", "Echo", sum(1 for where, _ in self.received if where == context))
 
     async def rename(self, context: str, title: str) -> None:
         """Not supported."""
@@ -90,7 +90,7 @@ class SurfaceApp:
         self.path = path
         self.settings = settings or SurfacesSettings(slow_notice_s=0)
         self.clock = clock or SystemClock()
-        self.echo, self.other = Echo(), Echo("other")
+        self.echo, self.other = EchoConversation(), EchoConversation("other")
         self.open()
 
     def open(self) -> None:

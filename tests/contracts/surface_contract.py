@@ -22,15 +22,15 @@ def context_in(text: str) -> str:
 
 
 class SurfaceContract:
-    said_in_each = 4
+    messages_per_room = 4
     """Messages in each of fifty chats."""
 
     @pytest.fixture
     async def app(self, tmp_path: Path) -> AsyncIterator[SurfaceApp]:
-        made = SurfaceApp(tmp_path / "coterie.db")
-        await made.create_character()
-        yield made
-        await made.close()
+        app = SurfaceApp(tmp_path / "coterie.db")
+        await app.create_character()
+        yield app
+        await app.close()
 
     @pytest.fixture(autouse=True)
     async def ana(self, app: SurfaceApp, platform: Platform) -> None:
@@ -51,16 +51,16 @@ class SurfaceContract:
     ) -> None:
         app.echo.pause_s = 0.001
         rooms, chance = list(range(ROOMS)), random.Random(3)
-        for n in range(self.said_in_each):
+        for n in range(self.messages_per_room):
             chance.shuffle(rooms)
-            said = (platform.say("ana", f"room-{room}", f"m{n} in {room}", f"{room}.{n}") for room in rooms)
-            await asyncio.gather(*said)
+            messages = (platform.say("ana", f"room-{room}", f"m{n} in {room}", f"{room}.{n}") for room in rooms)
+            await asyncio.gather(*messages)
         await app.router.wait_idle()
         contexts = set()
         for number in range(ROOMS):
             shown = platform.shown(f"room-{number}")
             assert [text.partition(" [")[0] for text in shown] == [
-                f"m{n} in {number}" for n in range(self.said_in_each)
+                f"m{n} in {number}" for n in range(self.messages_per_room)
             ]
             (context,) = {context_in(text) for text in shown}
             contexts.add(context)
@@ -73,15 +73,15 @@ class SurfaceContract:
         await platform.say("ana", "kitchen", "twice", "k2")
         await app.router.wait_idle()
         assert [text.partition(" [")[0] for text in platform.shown("kitchen")] == ["once", "twice"]
-        assert [text for _, text in app.echo.heard] == ["once", "twice"]
+        assert [text for _, text in app.echo.received] == ["once", "twice"]
 
     async def test_p4_a_crash_before_the_answer_loses_nothing(self, app: SurfaceApp, platform: Platform) -> None:
-        app.echo.hold = asyncio.Event()
+        app.echo.gate = asyncio.Event()
         for n in range(5):
             await platform.say("ana", "kitchen", f"m{n}", f"k{n}")
         await asyncio.sleep(0.05)
         await self.crash(app, platform)
-        app.echo.hold = None
+        app.echo.gate = None
         await app.router.wait_idle()
         assert [text.partition(" [")[0] for text in platform.shown("kitchen")] == [f"m{n}" for n in range(5)]
 
@@ -94,12 +94,12 @@ class SurfaceContract:
         await asyncio.sleep(0.1)
         await self.crash(app, platform)
         await app.router.wait_idle()
-        heard = [text.partition(" [")[0] for text in platform.shown("kitchen")]
+        shown = [text.partition(" [")[0] for text in platform.shown("kitchen")]
         if platform.surface.capabilities.deduplicates:
-            assert heard == ["m0", "m1"]
+            assert shown == ["m0", "m1"]
         else:
-            assert heard == ["m0", "m0", "m1"] or heard == ["m0", "m1"]
-            assert len(heard) - 2 == len(app.router.delivery.outbox.uncertain())
+            assert shown == ["m0", "m0", "m1"] or shown == ["m0", "m1"]
+            assert len(shown) - 2 == len(app.router.delivery.outbox.uncertain())
 
     async def test_p4_rate_limits_and_broken_connections_keep_the_order(
         self, app: SurfaceApp, platform: Platform, monkeypatch: pytest.MonkeyPatch
@@ -152,7 +152,7 @@ class SurfaceContract:
         shown = platform.shown("kitchen")
         assert "".join(shown).encode() == text.encode()
         assert all(
-            platform.surface.capabilities.length_of(one) <= platform.surface.capabilities.max_length for one in shown
+            platform.surface.capabilities.length_of(part) <= platform.surface.capabilities.max_length for part in shown
         )
         assert 1 <= platform.most_edits() <= 31
 
@@ -171,7 +171,7 @@ class SurfaceContract:
         await app.router.wait_idle()
         shown, uncertain = platform.shown("kitchen"), app.router.delivery.outbox.uncertain()
         assert shown[-1] == text
-        # Where nothing dedupes, a preview whose id was lost with the process stays, and is told as such.
+        # Without deduplication a preview whose id was lost stays, and is reported as uncertain.
         assert len(shown) - 1 == len(uncertain)
         assert not (uncertain and platform.surface.capabilities.deduplicates)
 
@@ -179,8 +179,8 @@ class SurfaceContract:
         self, app: SurfaceApp, platform: Platform
     ) -> None:
         refused = CoterieError("Nobody answers at the other end.", "Try again later.")
-        app.echo.breaks = {"refuse": refused, "garbage": ValueError("\x00 is no JSON"), "cut": TimeoutError()}
-        app.echo.troubles = {"halfway": "The line broke off. Write !retry to hear it again."}
+        app.echo.exceptions = {"refuse": refused, "garbage": ValueError("\x00 is no JSON"), "cut": TimeoutError()}
+        app.echo.reply_errors = {"halfway": "The line broke off. Write !retry to hear it again."}
         app.echo.script = {"halfway": "Half a "}
         for n, text in enumerate(["refuse", "garbage", "cut", "halfway"]):
             await platform.say("ana", text, text, f"k{n}")
@@ -204,7 +204,7 @@ class SurfaceContract:
         texts = "\n".join(platform.shown("cellar") + platform.shown("kitchen")[1:])
         assert "do not know you yet" in texts and "is not valid" in texts
         assert not any(word in texts for word in ("Echo", "secret", "kitchen", "echo:"))
-        assert [text for _, text in app.echo.heard] == ["a secret"]
+        assert [text for _, text in app.echo.received] == ["a secret"]
 
     async def test_p3_a_code_links_an_account_once(self, app: SurfaceApp, platform: Platform) -> None:
         code = await app.people.issue_code(OWNER, 15)
@@ -234,14 +234,14 @@ class SurfaceContract:
         await platform.say("bea", "kitchen", "let me in", "k2")
         await platform.say("bea", "kitchen", "!context", "k3")
         await app.router.wait_idle()
-        assert [text for _, text in app.echo.heard] == ["ours"]
+        assert [text for _, text in app.echo.received] == ["ours"]
         assert all("somebody else's" in text for text in platform.shown("kitchen")[1:])
         await platform.say("ana", "kitchen", "!invite bea", "k4")
         await app.router.wait_idle()
         await platform.say("bea", "kitchen", "thank you", "k5")
         await app.router.wait_idle()
         context = context_in(platform.shown("kitchen")[0])
-        assert app.echo.heard[-1] == (context, "thank you") and app.echo.let == [(context, bea.id)]
+        assert app.echo.received[-1] == (context, "thank you") and app.echo.added_people == [(context, bea.id)]
         await platform.say("bea", "elsewhere", "and alone?", "k6")
         await app.router.wait_idle()
         assert "no character" in platform.shown("elsewhere")[-1], "let into one chat is not let to the character"
@@ -252,12 +252,12 @@ class SurfaceContract:
         await platform.say("ana", "kitchen", "!new otherworldly", "k2")
         await app.router.wait_idle()
         assert "modes: echo, other" in platform.shown("kitchen")[0]
-        made = app.router.chats.rooms.on_surface(platform.surface.name)
+        rooms = app.router.chats.rooms.on_surface(platform.surface.name)
         if platform.surface.capabilities.can_create_rooms:
-            modes = {one.title: one.mode for one in made}
+            modes = {room.title: room.mode for room in rooms}
             assert (modes["Tea time"], modes["otherworldly"]) == ("other", "echo")
         else:
-            (room,) = made
+            (room,) = rooms
             assert room.mode == "other", "the second is of the kind that the room had"
 
     async def test_p8_p9_confirmations_survive_a_restart(self, app: SurfaceApp, platform: Platform) -> None:

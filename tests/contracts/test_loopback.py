@@ -12,14 +12,14 @@ from tests.contracts.surface_contract import SurfaceContract
 class TestLoopback(SurfaceContract):
     @pytest.fixture
     def platform(self, app: SurfaceApp) -> Loopback:
-        made = Loopback()
-        made.reconnect(app.router)
-        return made
+        loopback = Loopback()
+        loopback.reconnect(app.router)
+        return loopback
 
 
 class TestForgetfulLoopback(SurfaceContract):
     @pytest.fixture
     def platform(self, app: SurfaceApp) -> Loopback:
-        made = Loopback(dedupes=False)
-        made.reconnect(app.router)
-        return made
+        loopback = Loopback(dedupes=False)
+        loopback.reconnect(app.router)
+        return loopback

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from bench.lib.sample_events import sample_draft, sample_projections
+from bench.lib.sample_events import sample_event, sample_projections
 from coterie.base.errors import BackupError, InUse
 from coterie.eventstore import Store
 from coterie.eventstore.sqlite.backup import check_backup, restore, take_backup
@@ -18,7 +18,7 @@ NOW = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
 async def filled(path: Path, events: int = 40) -> dict[str, str]:
     store = Store.open(path, projections=sample_projections())
     chance = random.Random(5)
-    await store.append([sample_draft(chance, "room:a", n) for n in range(events)])
+    await store.append([sample_event(chance, "room:a", n) for n in range(events)])
     hashes = store.hashes()
     store.close()
     return hashes
@@ -32,7 +32,7 @@ async def test_s28_a_backup_taken_during_writes_is_consistent(tmp_path: Path) ->
     async def play() -> int:
         number = 0
         while not stop:
-            await store.append([sample_draft(chance, f"room:{n}", number) for n in range(20)])
+            await store.append([sample_event(chance, f"room:{n}", number) for n in range(20)])
             number += 1
         return number
 
@@ -54,7 +54,7 @@ async def test_s28_a_restored_database_equals_the_original(tmp_path: Path) -> No
     hashes = await filled(database)
     backup = take_backup(database, tmp_path / "backup.db")
     store = Store.open(database, projections=sample_projections())
-    await store.append([sample_draft(random.Random(9), "room:later", 1)])
+    await store.append([sample_event(random.Random(9), "room:later", 1)])
     store.close()
     kept = restore(backup, database, NOW, sample_projections())
     store = Store.open(database, projections=sample_projections())

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from bench.lib.sample_events import sample_draft, sample_projections
+from bench.lib.sample_events import sample_event, sample_projections
 from coterie.base.clock import ManualClock
 from coterie.base.errors import CoterieError
 from coterie.eventstore import Store
@@ -60,7 +60,7 @@ class Play:
         try:
             match kind:
                 case "say":
-                    drafts = [sample_draft(chance, room, self.numbers + n) for n in range(1 + b % 8)]
+                    drafts = [sample_event(chance, room, self.numbers + n) for n in range(1 + b % 8)]
                     self.numbers += len(drafts)
                     await self.store.append(drafts)
                 case "rewind":
@@ -110,7 +110,7 @@ def test_a_redo_undoes_a_rewind_completely(length: int, to: int, seed: int) -> N
 
         async def run() -> None:
             chance = random.Random(seed)
-            await store.append([sample_draft(chance, chance.choice(ROOMS), n) for n in range(length)])
+            await store.append([sample_event(chance, chance.choice(ROOMS), n) for n in range(length)])
             before = store.hashes()
             counted = [event.seq for event in await store.history("room:a")]
             await store.rewind("room:a", min(to, await store.head("room:a")))
@@ -127,7 +127,7 @@ def test_a_redo_undoes_a_rewind_completely(length: int, to: int, seed: int) -> N
 @pytest.mark.parametrize("to", [0, 1, 17, 40])
 async def test_s23_the_state_after_a_rewind_is_the_earlier_state(tmp_path: Path, to: int) -> None:
     chance = random.Random(1)
-    drafts = [sample_draft(chance, "room:a", n) for n in range(40)]
+    drafts = [sample_event(chance, "room:a", n) for n in range(40)]
     then = Store.open(tmp_path / "then.db", projections=sample_projections())
     await then.append(drafts[:to])
     now = Store.open(tmp_path / "now.db", projections=sample_projections())
@@ -140,10 +140,10 @@ async def test_s23_the_state_after_a_rewind_is_the_earlier_state(tmp_path: Path,
 
 async def test_s24_a_fork_has_only_the_events_before_it(store: Store) -> None:
     chance = random.Random(2)
-    await store.append([sample_draft(chance, "room:a", n) for n in range(30)])
+    await store.append([sample_event(chance, "room:a", n) for n in range(30)])
     past = [(e.seq, e.payload) for e in await store.history("room:a")]
     await store.fork("room:a", 30, "room:b")
-    await store.append([sample_draft(chance, "room:a", n) for n in range(30, 40)])
+    await store.append([sample_event(chance, "room:a", n) for n in range(30, 40)])
     assert [(e.seq, e.payload) for e in await store.history("room:b", before=31)] == past
     turns_a = store.query("SELECT turn, seq, text FROM sample_turn WHERE room = 'room:a' AND seq <= 30 ORDER BY seq")
     turns_b = store.query("SELECT turn, seq, text FROM sample_turn WHERE room = 'room:b' ORDER BY seq")

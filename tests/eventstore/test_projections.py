@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from bench.lib.sample_events import SampleMemory, SampleTurn, sample_draft, sample_projections
+from bench.lib.sample_events import SampleMemory, SampleTurn, sample_event, sample_projections
 from coterie.eventstore import ChangedKeys, Event, Forked, NewEvent, Projection, Rewound, Rows, Store, on
 from coterie.eventstore.sqlite.replay import replayed_hash
 
@@ -97,7 +97,7 @@ async def test_a_projection_that_was_not_declared_for_a_while_catches_up(tmp_pat
     chance = random.Random(3)
     for projections in (sample_projections(), [], sample_projections()):
         store = Store.open(path, projections=projections)
-        await store.append([sample_draft(chance, "room:a", n) for n in range(20)])
+        await store.append([sample_event(chance, "room:a", n) for n in range(20)])
         if not projections:
             await store.rewind("room:a", 5)  # before the position of the undeclared projections
         store.close()

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from bench.lib.sample_events import sample_draft, sample_projections
+from bench.lib.sample_events import sample_event, sample_projections
 from coterie.eventstore import LogReader, Store
 from coterie.eventstore.sqlite.replay import replayed_hash
 from coterie.eventstore.sqlite.snapshots import list_snapshots, prune_snapshots, seed_from_snapshots, write_snapshot
@@ -17,7 +17,7 @@ from coterie.eventstore.sqlite.snapshots import list_snapshots, prune_snapshots,
 
 async def play(store: Store, chance: random.Random, steps: int, *, reach_back: bool) -> None:
     for number in range(steps):
-        await store.append([sample_draft(chance, "room:a", chance.randint(0, 10_000)) for _ in range(3)])
+        await store.append([sample_event(chance, "room:a", chance.randint(0, 10_000)) for _ in range(3)])
         head = await store.head("room:a")
         if reach_back and number % 3 == 2:
             await store.rewind("room:a", chance.randint(0, head))
@@ -112,7 +112,7 @@ async def test_a_snapshot_is_written_during_appends(tmp_path: Path) -> None:
     async def write() -> None:
         chance, number = random.Random(4), 0
         while not stop:
-            await store.append([sample_draft(chance, "room:a", number)])
+            await store.append([sample_event(chance, "room:a", number)])
             number += 1
 
     writing = asyncio.ensure_future(write())

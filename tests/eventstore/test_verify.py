@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from bench.lib.sample_events import sample_draft, sample_projections
+from bench.lib.sample_events import sample_event, sample_projections
 from coterie.eventstore import Store
 from coterie.eventstore.sqlite.verify import verify
 
@@ -14,10 +14,10 @@ from coterie.eventstore.sqlite.verify import verify
 async def played(tmp_path: Path) -> Store:
     store = Store.open(tmp_path / "coterie.db", projections=sample_projections())
     chance = random.Random(7)
-    await store.append([sample_draft(chance, "room:a", n) for n in range(60)])
+    await store.append([sample_event(chance, "room:a", n) for n in range(60)])
     await store.rewind("room:a", 40)
     await store.fork("room:a", 30, "room:b")
-    await store.append([sample_draft(chance, "room:b", n) for n in range(60, 90)])
+    await store.append([sample_event(chance, "room:b", n) for n in range(60, 90)])
     return store
 
 

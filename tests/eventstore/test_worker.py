@@ -11,7 +11,7 @@ from coterie.base.clock import ManualClock, SystemClock
 from coterie.base.redaction import redact
 from coterie.eventstore import Job, NewJob, Schedule, Store
 from coterie.eventstore.worker import JobResult, PermanentJobError, Worker
-from tests.contracts.log_contract import said, words
+from tests.contracts.log_contract import turn_event, turn_texts
 
 Do = Callable[[Job], Awaitable[JobResult | None]]
 
@@ -42,18 +42,18 @@ async def test_jobs_run_when_enqueued_and_running_ones_finish_on_stop(store: Sto
     async def do(job: Job) -> JobResult:
         begun.set()
         await asyncio.sleep(0.02)
-        return JobResult([said("effects", job.key)])
+        return JobResult([turn_event("effects", job.key)])
 
     stop = asyncio.Event()
     running = asyncio.create_task(worker(store, do, clock, at_once=2).run(stop))
-    await store.append([said("room:a", "one")], jobs=[NewJob("work", key=f"w{n}") for n in range(6)])
+    await store.append([turn_event("room:a", "one")], jobs=[NewJob("work", key=f"w{n}") for n in range(6)])
     await until(lambda: _is(store, "done", 6))
     begun.clear()
     await store.jobs.enqueue([NewJob("work", key="last")])
     await begun.wait()
     stop.set()
     await running
-    assert sorted(words(await store.read("effects"))) == ["last", "w0", "w1", "w2", "w3", "w4", "w5"]
+    assert sorted(turn_texts(await store.read("effects"))) == ["last", "w0", "w1", "w2", "w3", "w4", "w5"]
 
 
 async def _is(store: Store, state: str, count: int) -> bool:
@@ -76,7 +76,7 @@ async def test_every_way_of_adding_a_job_wakes_the_worker(store: Store, clock: M
 
     stop = asyncio.Event()
     running = asyncio.create_task(worker(store, do, clock, longest_wait_s=3_600).run(stop))
-    await store.append([said("room:a", "one")], jobs=[NewJob("work", key="with an event")])
+    await store.append([turn_event("room:a", "one")], jobs=[NewJob("work", key="with an event")])
     await done("with an event")
     await done("followed")
     await store.jobs.enqueue([NewJob("work", key="dies")])
@@ -85,7 +85,7 @@ async def test_every_way_of_adding_a_job_wakes_the_worker(store: Store, clock: M
     (dead,) = await store.jobs.find(state="dead")
     await store.jobs.retry(dead.id)
     await done("dies")
-    await store.append([said("room:a", "two")], jobs=[NewJob("work", key="taken back")])
+    await store.append([turn_event("room:a", "two")], jobs=[NewJob("work", key="taken back")])
     await until(lambda: _state(store, "taken back", "leased"))
     await store.rewind("room:a", 1)
     assert await _state(store, "taken back", "withdrawn")
@@ -119,7 +119,7 @@ async def test_jobs_of_other_kinds_do_not_wake_the_worker(
     await asyncio.sleep(0.05)
     before = looked
     for number in range(20):
-        await store.append([said("room:a", f"{number}")], jobs=[NewJob("others work", key=f"other{number}")])
+        await store.append([turn_event("room:a", f"{number}")], jobs=[NewJob("others work", key=f"other{number}")])
     await asyncio.sleep(0.05)
     assert looked == before
     stop.set()
@@ -168,7 +168,7 @@ async def test_the_lease_of_a_long_job_is_extended(store: Store) -> None:
 
     async def do(job: Job) -> JobResult:
         await asyncio.sleep(0.4)
-        return JobResult([said("effects", f"{job.key}:{job.attempt}")])
+        return JobResult([turn_event("effects", f"{job.key}:{job.attempt}")])
 
     await store.jobs.enqueue([NewJob("work", key="w")])
     stop = asyncio.Event()
@@ -176,15 +176,15 @@ async def test_the_lease_of_a_long_job_is_extended(store: Store) -> None:
     await until(lambda: _is(store, "done", 1))
     stop.set()
     await asyncio.gather(*both)
-    assert words(await store.read("effects")) == ["w:1"]
+    assert turn_texts(await store.read("effects")) == ["w:1"]
 
 
 async def test_the_result_of_a_rewound_turn_is_dropped(store: Store, clock: ManualClock) -> None:
     async def do(job: Job) -> JobResult:
         await store.rewind("room:a", 0)
-        return JobResult([said("effects", "too late")])
+        return JobResult([turn_event("effects", "too late")])
 
-    await store.append([said("room:a", "one")], jobs=[NewJob("work", key="w")])
+    await store.append([turn_event("room:a", "one")], jobs=[NewJob("work", key="w")])
     await worker(store, do, clock).drain()
     assert await store.read("effects") == []
     assert await _is(store, "withdrawn", 1)

@@ -18,7 +18,7 @@ import apsw
 import apsw.shell
 import pytest
 
-from bench.lib.sample_events import sample_draft, sample_projections
+from bench.lib.sample_events import sample_event, sample_projections
 from coterie.base.clock import ManualClock
 from coterie.eventstore import NewJob, Store
 from coterie.eventstore.sqlite.backup import check_backup, restore
@@ -68,13 +68,13 @@ def test_there_is_a_golden_database() -> None:
 async def make(path: Path) -> dict[str, str]:
     store = Store.open(path, projections=sample_projections(), clock=ManualClock())
     chance = random.Random(2026)
-    await store.append([sample_draft(chance, "room:a", n) for n in range(25)], jobs=[NewJob("work", key="golden")])
+    await store.append([sample_event(chance, "room:a", n) for n in range(25)], jobs=[NewJob("work", key="golden")])
     await store.rewind("room:a", 18)
-    await store.append([sample_draft(chance, "room:a", n) for n in range(25, 30)])
+    await store.append([sample_event(chance, "room:a", n) for n in range(25, 30)])
     await store.fork("room:a", 22, "room:b")
     await store.supersede("room:b", drop=[20, 21])
-    await store.append([sample_draft(chance, "room:b", n) for n in range(30, 35)])
-    await store.append([sample_draft(chance, "room:c", n) for n in range(35, 40)])
+    await store.append([sample_event(chance, "room:b", n) for n in range(30, 35)])
+    await store.append([sample_event(chance, "room:c", n) for n in range(35, 40)])
     await store.purge("room:c", first=2, last=3)
     await store.reset("room:c")
     await store.redo("room:c")

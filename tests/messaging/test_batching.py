@@ -35,7 +35,7 @@ def platform(app: SurfaceApp) -> Loopback:
 
 
 def heard(app: SurfaceApp) -> list[str]:
-    return [text for _, text in app.echo.heard]
+    return [text for _, text in app.echo.received]
 
 
 async def test_d14_a_burst_from_several_people_gets_one_answer(app: SurfaceApp, platform: Loopback) -> None:
@@ -73,16 +73,16 @@ async def test_d14_a_strangers_messages_are_not_batched_with_others(app: Surface
 
 
 async def test_d14_a_recorded_batch_stays_the_same_after_a_crash(app: SurfaceApp, platform: Loopback) -> None:
-    app.echo.hold = asyncio.Event()
+    app.echo.gate = asyncio.Event()
     await platform.say("ana", "hall", "one", "0")
     async with asyncio.timeout(5):
-        while not app.echo.heard:
+        while not app.echo.received:
             await asyncio.sleep(0.01)
     await platform.say("bea", "hall", "two", "1")
     await platform.say("ana", "hall", "three", "2")
     await app.crash()
     platform.reconnect(app.router)
-    app.echo.hold = None
+    app.echo.gate = None
     await app.router.wait_idle()
     assert heard(app) == ["one", "Bea: two\nAna: three"]
     assert len(platform.shown("hall")) == 2
@@ -110,7 +110,7 @@ async def test_a_slow_answer_is_announced_once_and_stop_works_meanwhile(tmp_path
     await app.people.link_owner("loopback", "ana")
     platform = Loopback()
     platform.reconnect(app.router)
-    app.echo.hold = asyncio.Event()
+    app.echo.gate = asyncio.Event()
     await platform.say("ana", "hall", "hello?", "0")
     async with asyncio.timeout(5):
         while not platform.shown("hall"):
@@ -119,7 +119,7 @@ async def test_a_slow_answer_is_announced_once_and_stop_works_meanwhile(tmp_path
     async with asyncio.timeout(5):
         while len(platform.shown("hall")) < 2:
             await asyncio.sleep(0.01)
-    app.echo.hold.set()
+    app.echo.gate.set()
     await app.router.wait_idle()
     slow, stop, answer = platform.shown("hall")
     assert "longer than usual" in slow and "!stop" in slow

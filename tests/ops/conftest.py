@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from bench.lib.sample_events import sample_draft
+from bench.lib.sample_events import sample_event
 from coterie.base.paths import Paths
 from coterie.eventstore import AnyEvent, Store
 
@@ -30,6 +30,6 @@ def live(store: Store) -> Live:
     number = iter(range(1_000_000))
 
     def happen(events: int) -> list[AnyEvent]:
-        return store.append_blocking([sample_draft(chance, "room:a", next(number)) for _ in range(events)])
+        return store.append_blocking([sample_event(chance, "room:a", next(number)) for _ in range(events)])
 
     return happen

@@ -63,12 +63,12 @@ class MatrixUser:
     async def events(self, room: str) -> list[dict[str, Any]]:
         """Everything in a room, oldest first."""
         start: str | None = None  # the homeserver answers a first sync from a cache for a while
-        found: list[dict[str, Any]] = []
+        events: list[dict[str, Any]] = []
         while True:
             page = await self.server.messages_before(room, start, None)
-            found += page["chunk"]
+            events += page["chunk"]
             if not page["chunk"] or "end" not in page:
-                return found[::-1]
+                return events[::-1]
             start = page["end"]
 
     async def shown(self, room: str, by: str) -> list[str]:

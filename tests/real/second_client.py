@@ -33,11 +33,11 @@ def _loop() -> asyncio.AbstractEventLoop:
     return loop
 
 
-def now(work: Coroutine[Any, Any, T]) -> T:
+def run_blocking(work: Coroutine[Any, Any, T]) -> T:
     return asyncio.run_coroutine_threadsafe(work, _loop()).result(120)
 
 
-async def there(work: Coroutine[Any, Any, T]) -> T:
+async def run_in_loop(work: Coroutine[Any, Any, T]) -> T:
     return await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(work, _loop()))
 
 
@@ -56,7 +56,7 @@ class EncryptedMatrixUser(MatrixUser):
     @classmethod
     async def log_in(cls, synapse: Synapse, user: str) -> Self:
         """A further device of the same person, if there is one already."""
-        client = await there(_connected(synapse.url, user))
+        client = await run_in_loop(_connect(synapse.url, user))
         human = cls(Homeserver(synapse.url, client.access_token), user)
         human.client, human._alone, human._encrypted = client, asyncio.Lock(), {}
         await human.accept_invites()
@@ -71,7 +71,7 @@ class EncryptedMatrixUser(MatrixUser):
         message_content = {"msgtype": "m.text", "body": text, **(more or {})}
         encrypted = await self._is_encrypted(room)
         async with self._alone:  # nio syncs, claims and shares keys one at a time, or it loses some
-            return await there(self._send(room, message_content, key or f"{self.user}.{self._count}", encrypted))
+            return await run_in_loop(self._send(room, message_content, key or f"{self.user}.{self._count}", encrypted))
 
     async def _is_encrypted(self, room: str) -> bool:
         if room not in self._encrypted:
@@ -81,14 +81,14 @@ class EncryptedMatrixUser(MatrixUser):
 
     async def sync(self) -> None:
         async with self._alone:
-            await there(_synced(self.client))
+            await run_in_loop(_sync(self.client))
 
     async def events(self, room: str) -> list[dict[str, Any]]:
         await self.sync()
         return [self.opened(room, event) for event in await super().events(room)]
 
     def shown_now(self, events: list[dict[str, Any]], room: str, by: str) -> list[tuple[str, str]]:
-        now(_synced(self.client))
+        run_blocking(_sync(self.client))
         return shown_by([self.opened(room, event) for event in events], by)
 
     def opened(self, room: str, event: dict[str, Any]) -> dict[str, Any]:
@@ -98,7 +98,7 @@ class EncryptedMatrixUser(MatrixUser):
         sealed = nio.MegolmEvent.from_dict({**event, "room_id": room})
         assert isinstance(sealed, nio.MegolmEvent), sealed
         try:
-            opened = now(_opened(self.client, sealed))
+            opened = run_blocking(_decrypt(self.client, sealed))
         except nio.EncryptionError:
             return event
         content = opened.source["content"]
@@ -123,10 +123,10 @@ class EncryptedMatrixUser(MatrixUser):
 
     async def forget_session(self, room: str) -> None:
         """The next message gets a new key, sent to all known devices."""
-        await there(_forgotten(self.client, room))
+        await run_in_loop(_forget(self.client, room))
 
     async def close(self) -> None:
-        await there(self.client.close())
+        await run_in_loop(self.client.close())
         await self.server.close()
         shutil.rmtree(self.client.store_path, ignore_errors=True)
 
@@ -134,7 +134,7 @@ class EncryptedMatrixUser(MatrixUser):
         known = self.client.rooms.get(room)
         # A room can be known before its encryption is: what is sent then would be readable.
         if known is None or known.encrypted != encrypted or self.client.should_query_keys:
-            await _synced(self.client)
+            await _sync(self.client)
         assert self.client.rooms[room].encrypted == encrypted, "the client has not seen that the room is encrypted"
         answer = await self.client.room_send(
             room, "m.room.message", message_content, key, ignore_unverified_devices=True
@@ -143,16 +143,16 @@ class EncryptedMatrixUser(MatrixUser):
         return str(answer.event_id)
 
 
-async def _connected(url: str, user: str) -> nio.AsyncClient:
+async def _connect(url: str, user: str) -> nio.AsyncClient:
     config = nio.AsyncClientConfig(store_sync_tokens=False, encryption_enabled=True, backfill_limited_timelines=False)
     client = nio.AsyncClient(url, user, store_path=tempfile.mkdtemp(prefix="coterie-nio-"), config=config)
     answer = await client.login(PASSWORD)
     assert isinstance(answer, nio.LoginResponse), answer
-    await _synced(client)
+    await _sync(client)
     return client
 
 
-async def _synced(client: nio.AsyncClient) -> None:
+async def _sync(client: nio.AsyncClient) -> None:
     answer = await client.sync(timeout=0, full_state=client.next_batch == "")
     assert isinstance(answer, nio.SyncResponse), answer
     await client.send_to_device_messages()
@@ -164,9 +164,9 @@ async def _synced(client: nio.AsyncClient) -> None:
         await client.keys_claim(client.get_users_for_key_claiming())
 
 
-async def _opened(client: nio.AsyncClient, sealed: nio.MegolmEvent) -> Any:
+async def _decrypt(client: nio.AsyncClient, sealed: nio.MegolmEvent) -> Any:
     return client.decrypt_event(sealed)
 
 
-async def _forgotten(client: nio.AsyncClient, room: str) -> None:
+async def _forget(client: nio.AsyncClient, room: str) -> None:
     client.invalidate_outbound_session(room)

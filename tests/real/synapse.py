@@ -37,9 +37,9 @@ class Synapse:
     @classmethod
     def at(cls, url: str) -> Synapse:
         """A server that is already running."""
-        there = cls(Path())
-        there.url = url
-        return there
+        synapse = cls(Path())
+        synapse.url = url
+        return synapse
 
     @property
     def database(self) -> Path:
@@ -49,7 +49,7 @@ class Synapse:
     def log(self) -> str:
         return (self.folder / "synapse.log").read_text(errors="replace")
 
-    def asked(self, *parts: str) -> int:
+    def count_requests(self, *parts: str) -> int:
         """How many requests with one of these path parts are in its log."""
         lines = (line for line in self.log.splitlines() if "Processed request" in line)
         return sum(any(part in line for part in parts) for line in lines)

@@ -70,9 +70,9 @@ async def test_a_webhook_message_is_answered_and_its_result_called_back(tmp_path
         assert kept == {"Ana asked about the note", "Ana cares about short notes"}
         await server.app.message_router.wait_idle()
         assert server.receiver.texts == ["I am counting.", "It has three words."]
-        whole = await server.ask("GET", desk)
-        assert whole["sandbox"]["state"] == "confined" and "It has" not in whole["status"]
-        assert whole["spent_today"]["calls"] == len(script.asked)
+        state = await server.ask("GET", desk)
+        assert state["sandbox"]["state"] == "confined" and "It has" not in state["status"]
+        assert state["spent_today"]["calls"] == len(script.requests)
         # The same call again is the same message.
         assert (await server.ask("POST", "/webhook", call, 200))["text"] == "I am counting."
         assert len(await server.ask("GET", f"{desk}/messages")) == 3
@@ -181,14 +181,14 @@ async def test_schedules_over_http(tmp_path: Path) -> None:
     async with open_desk(tmp_path, Script()) as server:
         desk = f"/desk/{(await server.ask('POST', '/desk', {'character': 'Mara'}, 201))['id']}"
         schedule = {"prompt": "Look at the news.", "when": {"cron": "0 8 * * 1-5", "zone": "Europe/Berlin"}}
-        made = await server.ask("POST", f"{desk}/schedules", schedule, 201)
-        assert made["on"] and made["next"] and "cron 0 8" in made["description"]
-        path = f"{desk}/schedules/{made['id']}"
+        created = await server.ask("POST", f"{desk}/schedules", schedule, 201)
+        assert created["on"] and created["next"] and "cron 0 8" in created["description"]
+        path = f"{desk}/schedules/{created['id']}"
         off = await server.ask("POST", f"{path}/switch", {"on": False})
         assert (off["on"], off["next"]) == (False, None)
-        assert (await server.ask("POST", f"{path}/switch", {"on": True}))["next"] == made["next"]
+        assert (await server.ask("POST", f"{path}/switch", {"on": True}))["next"] == created["next"]
         changed = await server.ask("PUT", path, {"prompt": "Look again.", "when": {"every_s": 3600}})
-        assert (changed["id"], changed["prompt"]) == (made["id"], "Look again.")
+        assert (changed["id"], changed["prompt"]) == (created["id"], "Look again.")
         for bad in ({"cron": "61 * * * *"}, {"every_s": 5}, {"at": "2001-01-01T00:00:00Z"}, {"cron": "0 0 30 2 *"}):
             await server.ask("POST", f"{desk}/schedules", {"prompt": "x", "when": bad}, 422)
         await server.ask("POST", f"{desk}/schedules", {"prompt": "x", "when": {}}, 400)

@@ -1,4 +1,4 @@
-"""`coterie draft` in a terminal, as a person has it: a process of its own, the embedded model, a plain file. F16"""
+"""F16: `coterie draft` as a process of its own, with the embedded model and a plain file."""
 
 from __future__ import annotations
 
@@ -21,17 +21,17 @@ Nobody knows who lights it. Nobody asks.
 
 def draft(folder: Path, *words: str, typed: str = "") -> subprocess.CompletedProcess[str]:
     command = [sys.executable, "-m", "coterie", "draft", *words]
-    told = {**os.environ, "COTERIE_HOME": str(folder / "home")}
+    environment = {**os.environ, "COTERIE_HOME": str(folder / "home")}
     return subprocess.run(
-        command, cwd=folder, env=told, input=typed, capture_output=True, text=True, timeout=300, check=False
+        command, cwd=folder, env=environment, input=typed, capture_output=True, text=True, timeout=300, check=False
     )
 
 
 def test_f16_ask_and_review_with_the_embedded_model(tmp_path: Path) -> None:
     (tmp_path / "light.md").write_text(TEXT)
-    asked = draft(tmp_path, "ask", "light.md", "Make the first sentence shorter.")
-    assert asked.returncode == 0, asked.stderr
-    assert asked.stdout.strip()
+    result = draft(tmp_path, "ask", "light.md", "Make the first sentence shorter.")
+    assert result.returncode == 0, result.stderr
+    assert result.stdout.strip()
     assert (tmp_path / "light.md").read_text() == TEXT, "nothing changes before somebody accepts it"
     reviewed = draft(tmp_path, "review", "light.md", typed="d\n" * 20)
     assert reviewed.returncode == 0, reviewed.stderr

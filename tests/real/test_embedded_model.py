@@ -37,9 +37,9 @@ def request(text: str = "Tell me a long story about a fox.", max_tokens: int = 4
 
 @pytest.fixture
 async def embedded() -> AsyncIterator[EmbeddedProvider]:
-    made = EmbeddedProvider(EmbeddedSettings())
-    yield made
-    await made.close()
+    provider = EmbeddedProvider(EmbeddedSettings())
+    yield provider
+    await provider.close()
 
 
 class TestContract(ProviderContract):
@@ -47,9 +47,9 @@ class TestContract(ProviderContract):
 
     @pytest.fixture
     async def provider(self) -> AsyncIterator[Provider]:
-        made = EmbeddedProvider(EmbeddedSettings())
-        yield made
-        await made.close()
+        provider = EmbeddedProvider(EmbeddedSettings())
+        yield provider
+        await provider.close()
 
 
 async def interrupt(embedded: EmbeddedProvider, how: signal.Signals) -> errors.ModelCrashed:
@@ -167,8 +167,8 @@ async def test_a_prompt_that_is_too_long_is_refused_with_a_reason(embedded: Embe
 async def test_structured_output_fits_its_schema() -> None:
     models = Models(ModelsSettings())
     prompt = Prompt.of("Mara the fox is seven and lives in the mill. Fill in the form.", max_tokens=120)
-    found = await classify(models, ProbeForm, prompt, timeout_s=120)
-    assert found.ok
+    result = await classify(models, ProbeForm, prompt, timeout_s=120)
+    assert result.ok
     await models.close()
 
 

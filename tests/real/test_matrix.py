@@ -32,8 +32,8 @@ def creations(synapse: Synapse, user: str) -> int:
 
 def written(synapse: Synapse, user: str) -> list[tuple[str, str, str]]:
     """The state events that a user wrote; the server has other users too."""
-    found = "SELECT room_id, type, state_key FROM events WHERE sender = ? AND state_key IS NOT NULL"
-    return synapse.query(f"{found} ORDER BY stream_ordering", user)
+    sql = "SELECT room_id, type, state_key FROM events WHERE sender = ? AND state_key IS NOT NULL"
+    return synapse.query(f"{sql} ORDER BY stream_ordering", user)
 
 
 async def first_room(app: MatrixApp, ana: MatrixUser) -> str:
@@ -120,7 +120,7 @@ async def test_p7_threads_replies_and_edits_are_kept(
         await ana.say(room, "* x", more={"m.new_content": {"body": "x", "msgtype": "m.text"}, **replaced})
         await ana.say(room, "beep", more={"msgtype": "m.notice"})
         await app.settle()
-        assert [text for _, text in app.echo.heard] == ["a thread begins", "in it", "an answer"]
+        assert [text for _, text in app.echo.received] == ["a thread begins", "in it", "an answer"]
         ours = [event for event in await ana.events(room) if event["sender"] == app.bot_user]
         threaded = [event for event in ours if event["content"].get("m.relates_to", {}).get("rel_type") == "m.thread"]
         assert [event["content"]["m.relates_to"]["event_id"] for event in threaded] == [root]
@@ -142,7 +142,7 @@ async def test_p7_messages_from_before_the_invitation_are_not_answered(
             await ana.forget_session(room)
         await ana.say(room, "said to you")
         await app.settle()
-        assert [text for _, text in app.echo.heard] == ["said to you"]
+        assert [text for _, text in app.echo.received] == ["said to you"]
         assert not app.bot.crypto.has_pending
 
 
@@ -179,7 +179,7 @@ async def test_p6_files_both_ways(synapse: Synapse, tmp_path: Path) -> None:
         character = app.router.chats.rooms.get(room_ref(room)).character
         saved = app.workspaces / character / kept.path
         assert saved.read_bytes() == data and kept.path.startswith("files/matrix-")
-        assert "could not be saved" in app.echo.heard[-1][1]
+        assert "could not be saved" in app.echo.received[-1][1]
         await app.router.notify(OutgoingMessage(room=room_ref(room), text="Here.", attachments=(kept,)), "file-1")
         await app.router.wait_idle()
         sent = [e["content"] for e in await ana.events(room) if e["content"].get("msgtype") == "m.image"][-1]
@@ -195,8 +195,8 @@ async def test_p10_a_lost_database_is_restored_without_creating_or_inviting(syna
             await app.router.chats.begin_chat(room_ref(room), app.people.person("you"), title=f"Room {n}")
             await app.bot.update_room(room_ref(room))
         before = {one.room.id: (one.number, one.title) for one in app.router.chats.rooms.on_surface(SURFACE)}
-        made, members = creations(synapse, app.bot_user), synapse.query("SELECT count(*) FROM room_memberships")
-        asked = synapse.asked("/createRoom", "/invite")
+        created, members = creations(synapse, app.bot_user), synapse.query("SELECT count(*) FROM room_memberships")
+        requests = synapse.count_requests("/createRoom", "/invite")
         app.matrix = app.matrix.model_copy(update={"owner": ""})
         await app.lose_database()
         await app.connect()
@@ -206,8 +206,8 @@ async def test_p10_a_lost_database_is_restored_without_creating_or_inviting(syna
         assert {room: number for room, (number, _) in after.items()} == {r: number for r, (number, _) in before.items()}
         assert app.people.by_account(SURFACE, ana.user) == app.people.person("you")
         assert app.router.chats.rooms.next_number("you", SURFACE) == 7
-        assert creations(synapse, app.bot_user) == made and asked > 0
-        assert synapse.asked("/createRoom", "/invite") == asked, "not even tried"
+        assert creations(synapse, app.bot_user) == created and requests > 0
+        assert synapse.count_requests("/createRoom", "/invite") == requests, "not even tried"
         assert synapse.query("SELECT count(*) FROM room_memberships") == members
         events, states = app.store.reader.last_id(), written(synapse, app.bot_user)
         assert states
@@ -244,19 +244,19 @@ async def test_p3_a_stranger_gets_a_code_and_nothing_else(synapse: Synapse, tmp_
 async def test_p11_reset_reports_its_steps_and_dry_run_changes_nothing(synapse: Synapse, tmp_path: Path) -> None:
     async with app_on(synapse, tmp_path, bot_name()) as (app, ana):
         room = await first_room(app, ana)
-        login, said = app.folder / "login.json", list[str]()
+        login, reports = app.folder / "login.json", list[str]()
         server = app.bot.rooms.server
         events, joined = app.store.reader.last_id(), await server.joined_rooms()
         for mode in ("local-only", "server-leave-forget"):
-            await reset(app.store, server, login, mode, dry_run=True, report=said.append)
+            await reset(app.store, server, login, mode, dry_run=True, report=reports.append)
         assert app.store.reader.last_id() == events and login.exists()
         assert await server.joined_rooms() == joined
-        assert any("would be left and forgotten" in line for line in said) and "by hand" in said[-1]
-        await reset(app.store, server, login, "local-only", dry_run=False, report=said.append)
+        assert any("would be left and forgotten" in line for line in reports) and "by hand" in reports[-1]
+        await reset(app.store, server, login, "local-only", dry_run=False, report=reports.append)
         assert app.router.chats.rooms.on_surface(SURFACE) == [] and await server.joined_rooms() == joined
-        await reset(app.store, server, login, "server-leave-forget", dry_run=False, report=said.append)
-        there = "SELECT count(*) FROM local_current_membership WHERE user_id = ? AND membership = 'join'"
-        assert synapse.query(there, app.bot_user) == [(0,)] and not login.exists()
+        await reset(app.store, server, login, "server-leave-forget", dry_run=False, report=reports.append)
+        joined_count = "SELECT count(*) FROM local_current_membership WHERE user_id = ? AND membership = 'join'"
+        assert synapse.query(joined_count, app.bot_user) == [(0,)] and not login.exists()
         keys = await ana.server.query_keys([app.bot_user])
         assert keys["device_keys"][app.bot_user] == {}, "the removed device has no keys"
         assert CHAT in {event["type"] for event in await ana.server.state(room)}

@@ -80,23 +80,25 @@ class MatrixPlatform:
 
     def shown(self, room: str) -> list[str]:
         room_id = self._rooms[room]
-        reader = next(one for one in self._people.values() if one.user in self._members(room))
+        reader = next(person for person in self._people.values() if person.user in self._members(room))
         path = f"{self._synapse.url}/_matrix/client/v3/rooms/{room_id}/messages"
         headers = {"Authorization": f"Bearer {reader.server.token}"}
-        found: list[Json] = []
+        events: list[Json] = []
         query = {"dir": "b", "limit": "100"}
         while True:
             page = httpx.get(path, params=query, headers=headers, trust_env=False, timeout=60).json()
-            found += page["chunk"]
+            events += page["chunk"]
             if not page["chunk"] or "end" not in page:
                 break
             query["from"] = page["end"]
-        self._edits = [e for e in found if e["content"].get("m.relates_to", {}).get("rel_type") == "m.replace"]
+        self._edits = [e for e in events if e["content"].get("m.relates_to", {}).get("rel_type") == "m.replace"]
         if isinstance(reader, EncryptedMatrixUser):
-            said = [event for event in found if "state_key" not in event]
-            assert all(event["type"] == "m.room.encrypted" for event in said), "P7: nothing readable in encrypted rooms"
-            return [text for _, text in reader.shown_now(found[::-1], room_id, self._app.bot_user)]
-        return [text for _, text in shown_by(found[::-1], self._app.bot_user)]
+            messages = [event for event in events if "state_key" not in event]
+            assert all(event["type"] == "m.room.encrypted" for event in messages), (
+                "P7: nothing readable in encrypted rooms"
+            )
+            return [text for _, text in reader.shown_now(events[::-1], room_id, self._app.bot_user)]
+        return [text for _, text in shown_by(events[::-1], self._app.bot_user)]
 
     def most_edits(self) -> int:
         counts: dict[str, int] = {}
@@ -155,26 +157,26 @@ class MatrixPlatform:
 
 @pytest.mark.parametrize("client", [MatrixUser, EncryptedMatrixUser], ids=["plain", "sealed"])
 class TestMatrix(SurfaceContract):
-    said_in_each = 2  # a homeserver on the same two cores takes its time
+    messages_per_room = 2  # a homeserver on the same two cores is slow
 
     @pytest.fixture
     async def app(self, synapse: Synapse, tmp_path: Path) -> AsyncIterator[MatrixApp]:
         name = f"bot-{new_id().lower()}"
         synapse.register(name)
-        made = MatrixApp(tmp_path, synapse, name, "")
-        await made.create_character()
-        await made.connect()
-        await made.following.sync_once(0)
-        yield made
-        await made.close()
+        app = MatrixApp(tmp_path, synapse, name, "")
+        await app.create_character()
+        await app.connect()
+        await app.following.sync_once(0)
+        yield app
+        await app.close()
 
     @pytest.fixture
     async def platform(
         self, synapse: Synapse, app: MatrixApp, monkeypatch: pytest.MonkeyPatch, client: type[MatrixUser]
     ) -> AsyncIterator[MatrixPlatform]:
-        made = MatrixPlatform(synapse, app, monkeypatch, client)
-        yield made
-        await made.close()
+        platform = MatrixPlatform(synapse, app, monkeypatch, client)
+        yield platform
+        await platform.close()
 
     @pytest.fixture(autouse=True)
     async def ana(self, app: SurfaceApp, platform: MatrixPlatform) -> None:

@@ -47,13 +47,13 @@ async def first_room(app: MatrixApp, ana: EncryptedMatrixUser) -> str:
 
 def readable(synapse: Synapse, *rooms: str) -> list[str]:
     """The kinds of events in these rooms, besides state, that the homeserver can read."""
-    found = []
+    readable_events = []
     for room in rooms:
         for (rows,) in synapse.query("SELECT json FROM event_json WHERE room_id = ?", room):
             event = json.loads(rows)
             if "state_key" not in event and event["type"] != "m.room.encrypted":
-                found.append(f"{event['type']} {event['content']}")
-    return found
+                readable_events.append(f"{event['type']} {event['content']}")
+    return readable_events
 
 
 async def test_p7_created_rooms_are_encrypted_and_both_sides_read_each_other(synapse: Synapse, tmp_path: Path) -> None:
@@ -69,8 +69,8 @@ async def test_p7_created_rooms_are_encrypted_and_both_sides_read_each_other(syn
         await app.settle()
         assert (await ana.shown(room, app.bot_user))[-1].startswith("And after a restart? [echo:")
         assert readable(synapse, room) == []
-        said = [rows for (rows,) in synapse.query(_SAID, room)]
-        assert said and not any("sealed?" in rows or "echo:" in rows for rows in said)
+        stored = [rows for (rows,) in synapse.query(_SAID, room)]
+        assert stored and not any("sealed?" in rows or "echo:" in rows for rows in stored)
 
 
 async def test_p7_a_later_device_reads_from_then_on(synapse: Synapse, tmp_path: Path) -> None:
@@ -130,7 +130,7 @@ async def test_p7_a_lost_key_store_costs_only_a_device(synapse: Synapse, tmp_pat
         (device,) = rows["device_keys"][app.bot_user].values()
         assert {device["device_id"]} == after - before
         (own,) = rows["self_signing_keys"][app.bot_user]["keys"].values()
-        assert has_signature(device, app.bot_user, own, own), "and the identity people know vouches for the new one"
+        assert has_signature(device, app.bot_user, own, own), "and the identity people know signs the new one"
         await ana.sync()
         await ana.forget_session(room)
         await ana.say(room, "two")
@@ -151,15 +151,15 @@ async def test_p7_an_undecryptable_event_waits_and_its_key_is_requested(
         key = drop_room_keys(app)
         await ana.say(room, "not heard")
         await app.settle()
-        assert "not heard" not in [text for _, text in app.echo.heard]
-        asked = synapse.query("SELECT count(*) FROM device_inbox WHERE message_json LIKE '%m.room_key_request%'")
-        assert asked[0][0] >= 1, "its sender's devices are asked"
+        assert "not heard" not in [text for _, text in app.echo.received]
+        requests = synapse.query("SELECT count(*) FROM device_inbox WHERE message_json LIKE '%m.room_key_request%'")
+        assert requests[0][0] >= 1, "its sender's devices are asked"
         monkeypatch.undo()
         await app.restart()
-        give_back(app, key)
+        restore_room_keys(app, key)
         await app.restart()
         await app.settle()
-        assert app.echo.heard[-1][1] == "not heard", "with its key it is read, also after a restart"
+        assert app.echo.received[-1][1] == "not heard", "with its key it is read, also after a restart"
         drop_room_keys(app)
         monkeypatch.setattr(machine, "REQUEST_AFTER_S", 0.0)
         monkeypatch.setattr(machine, "NOTIFY_AFTER_S", 0.0)
@@ -181,19 +181,19 @@ async def test_p4_later_messages_wait_for_a_late_key(
         await ana.forget_session(room)
         await ana.say(room, "later")
         await app.settle()
-        assert [text for _, text in app.echo.heard] == ["heard"], "its key is here, its turn has not come"
+        assert [text for _, text in app.echo.received] == ["heard"], "its key is here, its turn has not come"
         await app.restart()
-        give_back(app, key)
+        restore_room_keys(app, key)
         await ana.say(room, "last")
         await app.settle()
-        assert [text for _, text in app.echo.heard] == ["heard", "late", "later", "last"]
+        assert [text for _, text in app.echo.received] == ["heard", "late", "later", "last"]
         drop_room_keys(app)
         monkeypatch.setattr(machine, "HOLD_BACK_S", 0.0)
         await ana.say(room, "never")
         await ana.forget_session(room)
         await ana.say(room, "not held up for ever")
         await app.settle()
-        assert app.echo.heard[-1][1] == "not held up for ever"
+        assert app.echo.received[-1][1] == "not held up for ever"
 
 
 async def test_p6_files_in_encrypted_rooms_are_encrypted_both_ways(synapse: Synapse, tmp_path: Path) -> None:
@@ -206,9 +206,9 @@ async def test_p6_files_in_encrypted_rooms_are_encrypted_both_ways(synapse: Syna
         (kept,) = app.echo.files
         character = app.router.chats.rooms.get(room_ref(room)).character
         assert (app.workspaces / character / kept.path).read_bytes() == data
-        assert "could not be saved" in app.echo.heard[-1][1] and len(list((app.workspaces).rglob("*.png"))) == 1
+        assert "could not be saved" in app.echo.received[-1][1] and len(list((app.workspaces).rglob("*.png"))) == 1
         await app.router.notify(OutgoingMessage(room=room_ref(room), text="Here.", attachments=(kept,)), "file-1")
-        await app.router.notify(OutgoingReaction(room=room_ref(room), to=app.echo.heard[-1][0], emoji="🌊"), "r-1")
+        await app.router.notify(OutgoingReaction(room=room_ref(room), to=app.echo.received[-1][0], emoji="🌊"), "r-1")
         await app.router.wait_idle()
         sent = [event["content"] for event in await ana.events(room) if "file" in event["content"]][-1]
         assert sent["msgtype"] == "m.image" and await ana.fetch(sent["file"]) == data
@@ -243,8 +243,8 @@ async def test_p4_the_same_token_is_the_same_bytes(synapse: Synapse, tmp_path: P
 
 
 async def raw(ana: EncryptedMatrixUser, room: str) -> list[Json]:
-    found = await MatrixUser.events(ana, room)
-    return [event for event in found if event["type"] == "m.room.encrypted"]
+    events = await MatrixUser.events(ana, room)
+    return [event for event in events if event["type"] == "m.room.encrypted"]
 
 
 def devices(synapse: Synapse, user: str) -> set[str]:
@@ -258,5 +258,5 @@ def drop_room_keys(app: MatrixApp) -> dict[KeyPath, str | None]:
     return dict(kept)
 
 
-def give_back(app: MatrixApp, keys: dict[KeyPath, str | None]) -> None:
+def restore_room_keys(app: MatrixApp, keys: dict[KeyPath, str | None]) -> None:
     app.bot.crypto._keystore.put(keys)

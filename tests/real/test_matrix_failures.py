@@ -61,7 +61,7 @@ async def test_p4_a_homeserver_restart_is_waited_for(synapse: Synapse, tmp_path:
         await asyncio.sleep(0.5)
         await asyncio.to_thread(synapse.start)
         await ana.say(room, "after")
-        await heard(app, 2)
+        await wait_for_messages(app, 2)
         stop.set()
         await following
         await app.router.wait_idle()
@@ -169,9 +169,9 @@ async def answers_in(ana: MatrixUser, room: str, app: MatrixApp) -> list[str]:
     return [text for text in await ana.shown(room, app.bot_user) if not text.startswith("Your chats are")]
 
 
-async def heard(app: MatrixApp, count: int) -> None:
+async def wait_for_messages(app: MatrixApp, count: int) -> None:
     async with asyncio.timeout(300):
-        while len(app.echo.heard) < count:
+        while len(app.echo.received) < count:
             await asyncio.sleep(0.1)
 
 

@@ -70,7 +70,7 @@ async def first_room(ana: EncryptedMatrixUser, bot: str) -> str:
         await asyncio.sleep(0.5)
 
 
-async def being_answered(served: Server) -> str:
+async def chat_being_answered(served: Server) -> str:
     """The first chat, once it has an opening, a message and a started reply."""
     while True:
         for chat in served.client.get("/chats").json():
@@ -94,7 +94,7 @@ async def test_p7_from_the_settings_to_an_encrypted_chat_across_a_restart(
     served.client.post("/characters/ready/maren").raise_for_status()
     room = await first_room(ana, bot)
     await ana.say(room, "Hello, is somebody there?")
-    chat = await being_answered(served)
+    chat = await chat_being_answered(served)
     assert served.stop(signal.SIGTERM) == 0, "in the middle of the reply"
     logs = [json.loads(line) for line in served.logs.read_text().splitlines()]
     assert [line for line in logs if line["level"] not in ("info", "warning") or line["logger"] == "httpx"] == []

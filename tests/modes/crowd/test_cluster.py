@@ -1,4 +1,4 @@
-"""C2: gateway, senders and readers over a real NATS server; kill any of them, nothing is lost or said twice."""
+"""C2: gateway, senders and readers over a real NATS server; kill any of them, nothing is lost or duplicated."""
 
 from __future__ import annotations
 
@@ -38,11 +38,11 @@ class Cluster:
         self.gateway: asyncio.subprocess.Process | None = None
 
     async def start_server(self) -> None:
-        found = str(_SERVER) if _SERVER.exists() else shutil.which("nats-server")
-        assert found is not None
+        program = str(_SERVER) if _SERVER.exists() else shutil.which("nats-server")
+        assert program is not None
         quiet = asyncio.subprocess.DEVNULL
         self.server = await asyncio.create_subprocess_exec(
-            found, "-c", str(self._folder / "nats.conf"), stdout=quiet, stderr=quiet
+            program, "-c", str(self._folder / "nats.conf"), stdout=quiet, stderr=quiet
         )
         for _ in range(600):
             try:
@@ -71,11 +71,11 @@ class Cluster:
 
 @pytest.fixture
 async def cluster(tmp_path: Path) -> AsyncIterator[Cluster]:
-    made = Cluster(tmp_path)
-    await made.start_server()
-    yield made
-    await made.kill(made.gateway)
-    await made.kill(made.server)
+    started = Cluster(tmp_path)
+    await started.start_server()
+    yield started
+    await started.kill(started.gateway)
+    await started.kill(started.server)
 
 
 def post(number: int, text: str = "") -> ChatPost:

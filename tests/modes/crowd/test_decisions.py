@@ -1,4 +1,4 @@
-"""C20: a thousand personas cost what fifty do, each. Counts calls; `bench.persona_cost` measures time."""
+"""C20: the cost per persona is the same for fifty and a thousand. Counts calls; `bench.persona_cost` measures time."""
 
 from __future__ import annotations
 
@@ -14,26 +14,26 @@ START = 1_767_225_600_000
 MINUTES = 0.5
 
 
-def calls_per_persona(many: int) -> float:
+def calls_per_persona(count: int) -> float:
     configs = CrowdConfigs()
-    personas = crowd(many)
+    personas = crowd(count)
     room = configs.room("late-shift").model_copy(update={"roster": tuple(persona.name for persona in personas)})
     simulation = Simulation(room, personas, admission_for(room, personas, configs.moderator(room)), start_ms=START)
     script = Script.read(SHIPPED_CONFIGS / "streams" / "left-door.toml")
     contexts = list(script_contexts(script, room.name, START, minutes=MINUTES))
-    made = 0
+    calls = 0
 
-    def count(_frame: FrameType, event: str, _argument: object) -> None:
-        nonlocal made
-        made += event == "call"
+    def count_call(_frame: FrameType, event: str, _argument: object) -> None:
+        nonlocal calls
+        calls += event == "call"
 
-    sys.setprofile(count)
+    sys.setprofile(count_call)
     try:
         simulation.run(MINUTES, contexts)
     finally:
         sys.setprofile(None)
     assert simulation.messages
-    return made / many
+    return calls / count
 
 
 def test_c20_the_cost_per_persona_does_not_grow() -> None:

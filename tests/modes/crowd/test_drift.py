@@ -1,4 +1,4 @@
-"""C14: changes are small, bounded for life, have reasons; snapshots revert exactly; the frozen stay as they are."""
+"""C14: changes are small, bounded and have reasons; snapshots revert exactly; frozen personas do not change."""
 
 from __future__ import annotations
 
@@ -42,16 +42,16 @@ def nonna(configs: CrowdConfigs) -> Persona:
 
 
 def talk(count: int, text: str = "@nonna_exe how do you cook risotto with saffron?", who: int = 3) -> list[ChatEntry]:
-    """So many questions by a few people, each answered."""
+    """This many questions by a few people, each answered."""
     history, entries = ChatHistory(), []
     for number in range(count):
-        asked = {"id": f"den-{2 * number + 1}", "number": 2 * number + 1, "text": text, "mentions": ["nonna_exe"]}
-        said = {"id": f"den-{2 * number + 2}", "number": 2 * number + 2, "text": "eat", "reply_to": asked["id"]}
+        question = {"id": f"den-{2 * number + 1}", "number": 2 * number + 1, "text": text, "mentions": ["nonna_exe"]}
+        answer = {"id": f"den-{2 * number + 2}", "number": 2 * number + 2, "text": "eat", "reply_to": question["id"]}
         person, persona = (
             ChatAuthor(name=f"p{number % who}", kind="human"),
             ChatAuthor(name="nonna_exe", kind="persona"),
         )
-        for fields, author in ((asked, person), (said, persona)):
+        for fields, author in ((question, person), (answer, persona)):
             message = ChatMessage.model_validate({**fields, "room": "den", "author": author, "ts": number * 40_000})
             entries.append(history.add(message))
     return entries

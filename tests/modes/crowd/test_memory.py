@@ -1,4 +1,4 @@
-"""C11, C12, C13: what personas keep of people, what never gets in, and what comes to mind."""
+"""C11, C12, C13: what personas store about people, what is never stored, and what they recall."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from coterie.modes.crowd.settings import CrowdConfigs
 from tests.modes.crowd.conftest import Play
 
 
-def said(number: int, text: str, who: str = "ana", at: float = 0, kind: str = "human") -> ChatMessage:
+def chat_message(number: int, text: str, who: str = "ana", at: float = 0, kind: str = "human") -> ChatMessage:
     return ChatMessage.model_validate(
         {
             "id": f"den-{number}",
@@ -46,13 +46,13 @@ def greedy(request: ExtractionRequest) -> Operations:
     )
 
 
-def kept(memory: Memory) -> list[str]:
+def stored_texts(memory: Memory) -> list[str]:
     return [record.text for record in memory.browse()]
 
 
 def test_c11_a_memory_has_scope_type_evidence_and_person(memory: Memory) -> None:
     history, persona_memory = ChatHistory(), PersonaMemory(memory, "den", ["nonna_exe"])
-    entry = history.add(said(1, "@nonna_exe my favourite pasta is orecchiette with greens", at=1))
+    entry = history.add(chat_message(1, "@nonna_exe my favourite pasta is orecchiette with greens", at=1))
     persona_memory.record_answer("nonna_exe", entry)
     assert persona_memory.store_due(history.spam_filter, 10_000) == 0
     assert persona_memory.store_due(history.spam_filter, 60_000) == 1
@@ -66,10 +66,10 @@ def test_c12_a_repeated_statement_adds_only_evidence(memory: Memory) -> None:
     for number in range(3):
         at = number * 90
         persona_memory.record_answer(
-            "nonna_exe", history.add(said(number + 1, "@nonna_exe I love your lasagne so much", at=at))
+            "nonna_exe", history.add(chat_message(number + 1, "@nonna_exe I love your lasagne so much", at=at))
         )
         persona_memory.store_due(history.spam_filter, (at + 60) * 1_000)
-    assert len(kept(memory)) == 1
+    assert len(stored_texts(memory)) == 1
 
 
 @pytest.mark.parametrize(
@@ -83,30 +83,30 @@ def test_c12_a_repeated_statement_adds_only_evidence(memory: Memory) -> None:
 )
 def test_c12_noise_and_promotion_are_never_stored(memory: Memory, text: str) -> None:
     history, persona_memory = ChatHistory(), PersonaMemory(memory, "den", ["nonna_exe"], greedy)
-    persona_memory.record_answer("nonna_exe", history.add(said(1, text)))
+    persona_memory.record_answer("nonna_exe", history.add(chat_message(1, text)))
     persona_memory.store_due(history.spam_filter, 100_000)
-    assert kept(memory) == []
+    assert stored_texts(memory) == []
 
 
 def test_c12_lines_of_personas_are_not_stored(memory: Memory) -> None:
     history, persona_memory = ChatHistory(), PersonaMemory(memory, "den", ["nonna_exe"], greedy)
     persona_memory.record_answer(
-        "nonna_exe", history.add(said(1, "@nonna_exe I love proper bread", "bread_ian", kind="persona"))
+        "nonna_exe", history.add(chat_message(1, "@nonna_exe I love proper bread", "bread_ian", kind="persona"))
     )
     persona_memory.store_due(history.spam_filter, 100_000)
-    assert kept(memory) == []
+    assert stored_texts(memory) == []
 
 
 def test_c12_text_pasted_later_on_is_not_stored(memory: Memory) -> None:
     history, persona_memory = ChatHistory(), PersonaMemory(memory, "den", ["nonna_exe"], greedy)
-    first = history.add(said(1, "@nonna_exe remember the haunted lasagne of tuesday", at=0))
+    first = history.add(chat_message(1, "@nonna_exe remember the haunted lasagne of tuesday", at=0))
     assert not first.spam_verdict.is_spam
     persona_memory.record_answer("nonna_exe", first)
     for number in range(2, 7):
         text = f"@nonna_exe remember the haunted lasagne of tuesday {number}"
-        history.add(said(number, text, f"acct{number}", number))
+        history.add(chat_message(number, text, f"acct{number}", number))
     persona_memory.store_due(history.spam_filter, 46_000)
-    assert kept(memory) == []
+    assert stored_texts(memory) == []
 
 
 def test_c12_claims_of_strangers_about_others_are_not_stored(memory: Memory) -> None:
@@ -117,9 +117,11 @@ def test_c12_claims_of_strangers_about_others_are_not_stored(memory: Memory) -> 
         )
 
     history, persona_memory = ChatHistory(), PersonaMemory(memory, "den", ["nonna_exe"], gossip)
-    persona_memory.record_answer("nonna_exe", history.add(said(1, "@nonna_exe bo secretly hates your cooking", at=0)))
+    persona_memory.record_answer(
+        "nonna_exe", history.add(chat_message(1, "@nonna_exe bo secretly hates your cooking", at=0))
+    )
     persona_memory.store_due(history.spam_filter, 60_000)
-    assert kept(memory) == []
+    assert stored_texts(memory) == []
 
 
 def test_c13_recall_is_about_the_recipient_and_the_room(memory: Memory, configs: CrowdConfigs) -> None:
@@ -128,7 +130,7 @@ def test_c13_recall_is_about_the_recipient_and_the_room(memory: Memory, configs:
         (("ana", "my favourite dish is risotto with saffron"), ("bo", "I hate olives in every form"))
     ):
         at = number * 5
-        persona_memory.record_answer("nonna_exe", history.add(said(number + 1, f"@nonna_exe {text}", who, at)))
+        persona_memory.record_answer("nonna_exe", history.add(chat_message(number + 1, f"@nonna_exe {text}", who, at)))
     persona_memory.store_due(history.spam_filter, 100_000)
     nonna = configs.personas()["nonna_exe"]
     brief = LineRequest(nonna, 1, "mention", 1, recipient="ana", answered_text="what was my favourite dish?")
@@ -143,12 +145,16 @@ def test_c13_recall_is_about_the_recipient_and_the_room(memory: Memory, configs:
 
 def test_c12_floods_are_detected_and_normal_chat_is_not() -> None:
     screen = SpamFilter()
-    flood = [screen.check(said(n + 1, f"message number {n} about nothing", "acct", n * 0.5)) for n in range(20)]
+    flood = [screen.check(chat_message(n + 1, f"message number {n} about nothing", "acct", n * 0.5)) for n in range(20)]
     assert not flood[0].is_spam
     assert flood[-1].is_spam
-    assert screen.check(said(30, "an ordinary sentence", "acct", 90)).reason == "its author has just been spamming"
+    assert (
+        screen.check(chat_message(30, "an ordinary sentence", "acct", 90)).reason == "its author has just been spamming"
+    )
     talk = ["what a lovely run", "is that the same dragon as yesterday", "gg", "haha no", "brb tea", "did he save?"]
-    assert [screen.check(said(40 + n, text, "ana", 95 + 8 * n)).is_spam for n, text in enumerate(talk)] == [False] * 6
+    assert [screen.check(chat_message(40 + n, text, "ana", 95 + 8 * n)).is_spam for n, text in enumerate(talk)] == [
+        False
+    ] * 6
 
 
 def test_c12_spam_is_not_answered(play: Play) -> None:

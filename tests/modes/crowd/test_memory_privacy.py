@@ -78,21 +78,21 @@ class Attic:
         while room.live is None or room.live.session.trends is None:
             await asyncio.sleep(0.02)
         author = ChatAuthor(name="Ana", kind="human")
-        said = await room.gateway.post(ChatPost(id="q1", room="attic", author=author, text=f"@mara_oke {text}"))
+        question = await room.gateway.post(ChatPost(id="q1", room="attic", author=author, text=f"@mara_oke {text}"))
         while True:
-            for message in await room.gateway.after(said.number):
-                if message.author.name == "mara_oke" and message.reply_to == said.id:
+            for message in await room.gateway.after(question.number):
+                if message.author.name == "mara_oke" and message.reply_to == question.id:
                     return message.text
             await asyncio.sleep(0.02)
 
 
 @pytest.fixture
 async def attic(tmp_path: Path) -> AsyncIterator[Attic]:
-    made = Attic(tmp_path)
-    yield made
-    await made.service.close()
-    await made.models.close()
-    made.store.close()
+    fixture = Attic(tmp_path)
+    yield fixture
+    await fixture.service.close()
+    await fixture.models.close()
+    fixture.store.close()
 
 
 async def test_m2_memories_from_a_story_are_recalled_in_the_crowd(attic: Attic) -> None:

@@ -7,11 +7,11 @@ from pathlib import Path
 from coterie.llm.recording import RecordedCall
 from coterie.modes.crowd import AuditRecord, ChatAuthor, ChatMessage, CrowdMetrics
 from coterie.modes.crowd.protocol import Trace
-from tests.modes.crowd.test_service import Place
+from tests.modes.crowd.test_service import CrowdFixture
 
 
 async def test_c18_metrics_cover_stages_rules_and_rooms(tmp_path: Path) -> None:
-    place = Place(tmp_path, RecordedCall(say="hm"))
+    place = CrowdFixture(tmp_path, RecordedCall(say="hm"))
     metrics = CrowdMetrics(place.service, place.store.bus)
     await place.service.room("attic")
     trace = Trace(spoken_ms=1_000, heard_ms=1_900, decided_ms=2_000, written_ms=4_000, posted_ms=4_500)

@@ -48,7 +48,7 @@ line_deadline_s = 5
 """
 
 
-class Place:
+class CrowdFixture:
     def __init__(self, folder: Path, answer: RecordedCall) -> None:
         (folder / "configs" / "rooms").mkdir(parents=True)
         (folder / "configs" / "rooms" / "attic.toml").write_text(ROOM)
@@ -61,27 +61,27 @@ class Place:
         clock = SystemClock()
         self.service = CrowdService(self.store, Memory(self.store, clock=clock), self.models, clock, folder / "configs")
 
-    async def said(self, many: int) -> None:
-        """Until so many messages were said."""
+    async def wait_for_messages(self, count: int) -> None:
+        """Wait until the room has this many messages."""
         room = await self.service.room("attic")
-        while room.gateway.admission.last_number < many:
+        while room.gateway.admission.last_number < count:
             await asyncio.sleep(0.02)
 
 
 @pytest.fixture
-async def place(tmp_path: Path) -> AsyncIterator[Place]:
-    made = Place(tmp_path, RecordedCall(say="hm"))
-    yield made
-    await made.service.close()
-    await made.models.close()
-    made.store.close()
+async def place(tmp_path: Path) -> AsyncIterator[CrowdFixture]:
+    fixture = CrowdFixture(tmp_path, RecordedCall(say="hm"))
+    yield fixture
+    await fixture.service.close()
+    await fixture.models.close()
+    fixture.store.close()
 
 
-async def test_c19_a_session_starts_talks_and_stops(place: Place) -> None:
+async def test_c19_a_session_starts_talks_and_stops(place: CrowdFixture) -> None:
     room = await place.service.start("attic", str(place.tale), line_source="phrasebook")
     with pytest.raises(AlreadyLive):
         await place.service.start("attic", str(place.tale), line_source="phrasebook")
-    await place.said(4)
+    await place.wait_for_messages(4)
     states = [room.state]
     assert room.contexts
     await place.service.stop("attic")
@@ -96,9 +96,9 @@ async def test_c19_a_session_starts_talks_and_stops(place: Place) -> None:
     assert decided.persona == lines[0].author.name
 
 
-async def test_c17_replay_with_one_persona_silent(place: Place) -> None:
+async def test_c17_replay_with_one_persona_silent(place: CrowdFixture) -> None:
     room = await place.service.start("attic", str(place.tale), line_source="phrasebook")
-    await place.said(8)
+    await place.wait_for_messages(8)
     await place.service.stop("attic")
     spoke = next(each.author.name for each in room.gateway.latest(100) if each.author.kind == "persona")
     persona = room.persona(spoke)
@@ -111,19 +111,19 @@ async def test_c17_replay_with_one_persona_silent(place: Place) -> None:
     assert same.messages
 
 
-async def test_c14_drift_is_stored_when_a_session_ends(place: Place) -> None:
+async def test_c14_drift_is_stored_when_a_session_ends(place: CrowdFixture) -> None:
     room = await place.service.start("attic", str(place.tale), line_source="phrasebook")
-    await place.said(3)
+    await place.wait_for_messages(3)
     author = ChatAuthor(name="ana", kind="human")
     for number in range(3):
         post = ChatPost(id=f"p{number}", room="attic", author=author, text=f"@nonna_exe what about the soup {number}?")
         await room.gateway.post(post)
-    await place.said(10)
+    await place.wait_for_messages(10)
     await place.service.stop("attic")
     assert len(room.drift.history(room.persona("nonna_exe"))) == 2
 
 
-async def test_c4_c16_rulings_apply_and_are_audited(place: Place) -> None:
+async def test_c4_c16_rulings_apply_and_are_audited(place: CrowdFixture) -> None:
     room = await place.service.room("attic")
     await room.gateway.moderate(
         CrowdRuled(what="ban", who="ana", at_ms=room.gateway.now_ms(), by="Noor", reason="rude")
@@ -132,7 +132,7 @@ async def test_c4_c16_rulings_apply_and_are_audited(place: Place) -> None:
     assert (record.action, record.by, record.reason) == ("ban", "Noor", "rude")
 
 
-async def test_c19_invalid_requests_raise_at_once(place: Place) -> None:
+async def test_c19_invalid_requests_raise_at_once(place: CrowdFixture) -> None:
     with pytest.raises(NoSuchCrowd):
         await place.service.room("nowhere")
     with pytest.raises(BadCrowdConfig, match="no file"):
@@ -143,7 +143,7 @@ async def test_c19_invalid_requests_raise_at_once(place: Place) -> None:
     assert room.session_task is None
 
 
-async def test_c19_a_broken_stream_ends_the_session_with_a_reason(place: Place, tmp_path: Path) -> None:
+async def test_c19_a_broken_stream_ends_the_session_with_a_reason(place: CrowdFixture, tmp_path: Path) -> None:
     broken = tmp_path / "broken.wav"
     broken.write_bytes(b"RIFFnothing")
     room = await place.service.start("attic", str(broken), line_source="phrasebook")
@@ -153,7 +153,7 @@ async def test_c19_a_broken_stream_ends_the_session_with_a_reason(place: Place, 
     assert room.state == "quiet"
 
 
-async def test_c5_an_edit_applies_from_the_next_session(place: Place, tmp_path: Path) -> None:
+async def test_c5_an_edit_applies_from_the_next_session(place: CrowdFixture, tmp_path: Path) -> None:
     room = await place.service.start("attic", str(place.tale), line_source="phrasebook")
     await place.service.stop("attic")
     file = tmp_path / "configs" / "rooms" / "attic.toml"
@@ -162,7 +162,7 @@ async def test_c5_an_edit_applies_from_the_next_session(place: Place, tmp_path: 
     assert room.rules.title == "The cellar"
 
 
-async def test_c5_c16_changed_rules_apply_and_are_stored(place: Place) -> None:
+async def test_c5_c16_changed_rules_apply_and_are_stored(place: CrowdFixture) -> None:
     room = await place.service.room("attic")
     link = ChatPost(id="a", room="attic", author=ChatAuthor(name="ana", kind="human"), text="see http://spam.example/x")
     with pytest.raises(MessageRefused):

@@ -1,4 +1,4 @@
-"""C5: fifty personas and three rooms ship, each file is sound, a person's own files win, edits apply live."""
+"""C5: fifty personas and three rooms ship, each file is valid, the owner's files take precedence, edits apply live."""
 
 from __future__ import annotations
 
@@ -31,18 +31,18 @@ def test_c5_shipped_lines_pass_moderation_and_line_rules(name: str) -> None:
     assert len(persona.interests) >= 4
     moderator = CONFIGS.moderator(CONFIGS.room("kitchen-radio"))
     for line in (line for lines in persona.lines.values() for line in lines):
-        said = line.format(topic="soup", name="ana", emote=persona.emotes[0])
-        assert moderator.check(said, strict=True).findings == (), said
-        assert LineRules(180).refusal_reason(LineRules(180).clean(said, name)) == "", said
-        assert len(said) <= 140
+        text = line.format(topic="soup", name="ana", emote=persona.emotes[0])
+        assert moderator.check(text, strict=True).findings == (), text
+        assert LineRules(180).refusal_reason(LineRules(180).clean(text, name)) == "", text
+        assert len(text) <= 140
 
 
 def test_c5_personas_have_different_lines() -> None:
     lines = [
         (name, _word_pairs(line))
         for name, persona in PERSONAS.items()
-        for said in persona.lines.values()
-        for line in said
+        for lines_of_situation in persona.lines.values()
+        for line in lines_of_situation
     ]
     copies = [
         (one, other)
@@ -76,13 +76,13 @@ def test_c5_own_files_take_precedence_and_edits_apply(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "said"),
+    ("text", "problem"),
     [("name = 'other'\nbio = 'x'", "bio"), ("nmae = 'x'", "name"), ("= 3", "TOML")],
 )
-def test_c5_an_invalid_file_raises_a_clear_error(tmp_path: Path, text: str, said: str) -> None:
+def test_c5_an_invalid_file_raises_a_clear_error(tmp_path: Path, text: str, problem: str) -> None:
     (tmp_path / "personas").mkdir()
     (tmp_path / "personas" / "odd.toml").write_text(text)
-    with pytest.raises(BadCrowdConfig, match=said):
+    with pytest.raises(BadCrowdConfig, match=problem):
         CrowdConfigs([tmp_path]).personas()
 
 
@@ -104,10 +104,10 @@ def test_c5_sleep_hours_may_span_midnight() -> None:
 
 def test_c5_all_personas_can_be_characters(tmp_path: Path) -> None:
     personas = CrowdConfigs().personas()
-    made = {name: character_from_persona(persona) for name, persona in personas.items()}
-    assert len(made) == 50
-    assert all(one.id == memory_owner(name) and one.voice_samples and one.persona for name, one in made.items())
-    assert len({one.persona for one in made.values()}) == 50
-    assert "contrary" in made["salt_lamp"].traits
-    for one in made.values():
+    characters = {name: character_from_persona(persona) for name, persona in personas.items()}
+    assert len(characters) == 50
+    assert all(one.id == memory_owner(name) and one.voice_samples and one.persona for name, one in characters.items())
+    assert len({one.persona for one in characters.values()}) == 50
+    assert "contrary" in characters["salt_lamp"].traits
+    for one in characters.values():
         assert Identity.from_card(one.to_card(), id=one.id) == one

@@ -49,14 +49,14 @@ def calls(*tools: tuple[str, Mapping[str, object]], text: str = "") -> RecordedC
 @dataclass
 class Script:
     lines: dict[str, list[Line]] = field(default_factory=dict)
-    asked: list[tuple[str, CompletionRequest]] = field(default_factory=list)
+    requests: list[tuple[str, CompletionRequest]] = field(default_factory=list)
     summary: RecordedCall | Mapping[str, object] = field(default_factory=lambda: {"summary": "They talked."})
     respond: Callable[[str, CompletionRequest], Line] | None = None
     """Computes answers from requests, in place of `lines`."""
 
     def answer(self, request: CompletionRequest) -> RecordedCall:
         kind = request.model
-        self.asked.append((kind, request))
+        self.requests.append((kind, request))
         if request.prompt.output_schema is not None:
             return (
                 self.summary if isinstance(self.summary, RecordedCall) else RecordedCall(say=json.dumps(self.summary))
@@ -69,7 +69,7 @@ class Script:
         return RecordedCall(say=line) if isinstance(line, str) else line
 
     def prompts(self, kind: str) -> list[str]:
-        return ["\n".join(m.text for m in r.prompt.messages) for k, r in self.asked if k == kind]
+        return ["\n".join(m.text for m in r.prompt.messages) for k, r in self.requests if k == kind]
 
 
 class DeskHarness:

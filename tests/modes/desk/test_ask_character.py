@@ -58,4 +58,4 @@ async def test_d23_the_daily_limit_holds(harness: DeskHarness, script: Script) -
     ]
     await harness.say(room, "Ask twice")
     assert "1 times today" in script.prompts("branch")[-1]
-    assert sum(kind == "branch" for kind, _ in script.asked) == 4
+    assert sum(kind == "branch" for kind, _ in script.requests) == 4

@@ -104,9 +104,9 @@ async def test_m6_rewound_memories_are_neither_recalled_nor_in_the_bulletin(
     prompt = await channel_prompt(harness, script, room)
     assert "third stone" not in prompt
     assert "What you should know now" not in prompt
-    asked = len(script.prompts("cortex"))
+    calls_before = len(script.prompts("cortex"))
     await harness.desk.maintenance.tick()
-    assert len(script.prompts("cortex")) == asked
+    assert len(script.prompts("cortex")) == calls_before
     assert await harness.desk.maintenance.tick() == 0
 
 

@@ -45,7 +45,7 @@ async def test_p2_the_same_key_returns_the_same_answer(harness: DeskHarness, scr
     script.lines["channel"] = ["Good morning."]
     assert await send_message(harness, conversation, room, "Hello", "1") == [ReplyFinished("Good morning.", "Mara")]
     assert await send_message(harness, conversation, room, "Hello", "1") == [ReplyFinished("Good morning.", "Mara")]
-    assert len(script.asked) == 1
+    assert len(script.requests) == 1
     script.lines["channel"] = [calls(("skip", {"why": "nothing to add"}))]
     assert await send_message(harness, conversation, room, "Hm", "2") == [ReplyFinished("", "Mara")]
     assert harness.notifications == {}

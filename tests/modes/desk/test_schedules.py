@@ -35,17 +35,17 @@ async def runs(harness: DeskHarness, room: str) -> list[str]:
 async def test_d15_runs_start_after_the_interval_without_the_conversation(harness: DeskHarness, script: Script) -> None:
     room = await harness.begin()
     await harness.say(room, "Hello")
-    asked = len(script.asked)
+    calls_before = len(script.requests)
     await harness.desk.schedules.set(room, "What is the weather?", HOURLY)
     await harness.settle()
-    assert len(script.asked) == asked
+    assert len(script.requests) == calls_before
     script.lines["channel"] = [calls(("reply", {"text": "It rains."})), "It shines."]
     await advance(harness, 1.01)
     await advance(harness, 1.01)
     assert harness.replies(room)[-2:] == ["It rains.", "It shines."]
     prompt = script.prompts("channel")[-1]
     assert "Hello" not in prompt and "What is the weather?" in prompt and "Mara gets things done." in prompt
-    assert "schedule" not in {tool.name for tool in script.asked[-1][1].prompt.tools}
+    assert "schedule" not in {tool.name for tool in script.requests[-1][1].prompt.tools}
     assert await runs(harness, room) == ["replied", "replied"]
 
 
@@ -82,9 +82,9 @@ async def test_d15_three_failures_in_a_row_switch_it_off(harness: DeskHarness, s
     found = only(harness, room)
     assert (found.on, found.next) == (False, None) and "No." in found.why
     assert "failed 3 times in a row" in harness.replies(room)[-1]
-    asked = len(script.asked)
+    calls_before = len(script.requests)
     await advance(harness, 10)
-    assert len(script.asked) == asked
+    assert len(script.requests) == calls_before
     await harness.desk.schedules.switch(room, name, on=True)
     script.lines["channel"] = ["Back again."]
     await advance(harness, 1.01)

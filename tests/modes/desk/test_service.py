@@ -21,14 +21,14 @@ async def test_d1_plain_text_and_the_reply_tool_both_answer(harness: DeskHarness
     await harness.say(room, "Hello")
     await harness.say(room, "Will you help?")
     assert harness.replies(room) == ["Good morning.", "Gladly."]
-    assert len(script.asked) == 2
+    assert len(script.requests) == 2
 
 
 async def test_d1_a_message_causes_at_most_five_model_turns(harness: DeskHarness, script: Script) -> None:
     room = await harness.begin()
     script.lines["channel"] = [calls(("cancel", {"process": "unknown"})) for _ in range(9)]
     await harness.say(room, "Hello")
-    assert len(script.asked) == 5
+    assert len(script.requests) == 5
     assert len(harness.replies(room)) == 1
 
 

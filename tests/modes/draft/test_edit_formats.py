@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bench.fuzz_stream import check, mangled
+from bench.fuzz_stream import check, mangle
 from coterie.modes.draft.edit_formats import (
     BrokenBlock,
     ChangeFormat,
@@ -231,4 +231,4 @@ def test_f5_fuzzed_streams() -> None:
     """A small run; `python -m bench.fuzz_stream` parses a million streams."""
     rng = random.Random(5)
     for _ in range(2_000):
-        check(mangled(rng), rng)
+        check(mangle(rng), rng)

@@ -25,7 +25,7 @@ from coterie.modes.remote.connections import AgentConnections, AgentsSettings
 from coterie.modes.remote.conversation import RemoteConversation
 from coterie.modes.remote.events import RemoteChatProjection, RemoteChatQueries
 from tests.contracts.loopback import Loopback
-from tests.contracts.surface_app import Echo
+from tests.contracts.surface_app import EchoConversation
 
 TOKEN = "a token of some length"
 
@@ -36,7 +36,7 @@ class RemoteHarness:
         self.settings = settings or AgentsSettings(silence_timeout_s=0.5, heartbeat_s=0.5, max_retry_pause_s=0.05)
         self.surfaces = SurfacesSettings(slow_notice_s=0)
         self.platform = Loopback()
-        self.echo = Echo()
+        self.echo = EchoConversation()
         self.open()
 
     def open(self) -> None:

@@ -9,12 +9,12 @@ from textual.widgets import Input, Markdown, Static
 
 from coterie.base.errors import CoterieError
 from coterie.surfaces.terminal.chat import PastMessage, TerminalChat, TerminalConversation
-from tests.contracts.surface_app import Echo
+from tests.contracts.surface_app import EchoConversation
 
 HISTORY = [PastMessage("Mara", "*looks up*", mine=False), PastMessage("You", "Hello.", mine=True)]
 
 
-def chat(echo: Echo) -> TerminalChat:
+def chat(echo: EchoConversation) -> TerminalChat:
     return TerminalChat(TerminalConversation(echo, "echo:1", "you", "Mara", lambda: HISTORY))
 
 
@@ -35,18 +35,20 @@ def notices(pilot: Pilot[None]) -> list[str]:
 
 
 async def test_p16_history_then_streamed_text() -> None:
-    echo = Echo(script={"Is the lamp lit?": "The **lamp** is lit.\n\n- and so\n- is the stove"})
+    echo = EchoConversation(script={"Is the lamp lit?": "The **lamp** is lit.\n\n- and so\n- is the stove"})
     async with chat(echo).run_test() as pilot:
         assert [one.source for one in pilot.app.query(Markdown)] == ["*looks up*"]
         await write(pilot, "Is the lamp lit?")
         await spoken(pilot, "The **lamp** is lit.\n\n- and so\n- is the stove")
-        assert echo.heard == [("echo:1", "Is the lamp lit?")]
+        assert echo.received == [("echo:1", "Is the lamp lit?")]
         mine = [str(one.content) for one in pilot.app.query(Static) if one.has_class("mine")]
         assert mine == ["> Hello.", "> Is the lamp lit?"]
 
 
 async def test_p16_commands_and_errors() -> None:
-    echo = Echo(breaks={"break": CoterieError("The model is away.", "Try again.")}, troubles={"half": "It broke off."})
+    echo = EchoConversation(
+        exceptions={"break": CoterieError("The model is away.", "Try again.")}, reply_errors={"half": "It broke off."}
+    )
     async with chat(echo).run_test() as pilot:
         for text in ("/help", "/context", "/stop", "   "):
             await write(pilot, text)
@@ -64,7 +66,7 @@ async def test_p16_commands_and_errors() -> None:
 
 
 async def test_p16_one_reply_at_a_time_and_nothing_acts_on_the_terminal() -> None:
-    echo = Echo(script={"slow": "\x1b[2J[red]done[/red]"}, hold=asyncio.Event())
+    echo = EchoConversation(script={"slow": "\x1b[2J[red]done[/red]"}, gate=asyncio.Event())
     async with chat(echo).run_test() as pilot:
         await write(pilot, "slow")
         await write(pilot, "too soon")
@@ -72,6 +74,6 @@ async def test_p16_one_reply_at_a_time_and_nothing_acts_on_the_terminal() -> Non
         assert pilot.app.query_one("#write", Input).value == "too soon", "what was written is kept"
         await pilot.press("ctrl+r")
         assert "Wait for the reply" in notices(pilot)[1]
-        assert echo.hold is not None
-        echo.hold.set()
+        assert echo.gate is not None
+        echo.gate.set()
         await spoken(pilot, "\\u001b[2J[red]done[/red]")

@@ -1,4 +1,4 @@
-"""C9: the search for the likeliest words, on made-up chances."""
+"""C9: beam search on invented probabilities."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ _VOCABULARY = 8
 def chances(**likely: float) -> LogProbabilities:
     """Of token `t1`, `t2` and so on; all others share what is left."""
     left = (1 - sum(likely.values())) / (_VOCABULARY - len(likely))
-    found = np.full(_VOCABULARY, left, np.float32)
+    distribution = np.full(_VOCABULARY, left, np.float32)
     for name, chance in likely.items():
-        found[int(name[1:])] = chance
-    return np.log(found)
+        distribution[int(name[1:])] = chance
+    return np.log(distribution)
 
 
 def likeliest(first: LogProbabilities, step: Step, *, most: int, width: int) -> Hypothesis:
@@ -70,9 +70,9 @@ def test_c9_hypotheses_respect_the_length_limit_and_probability_bounds(seed: int
         logs: LogProbabilities = np.log(drawn + np.float32(1e-9))
         return logs
 
-    found = beam_search(follow(1)[0], lambda places, _: follow(len(places)), end=END, max_tokens=most, width=width)
-    assert found
-    for each in found:
+    hypotheses = beam_search(follow(1)[0], lambda places, _: follow(len(places)), end=END, max_tokens=most, width=width)
+    assert hypotheses
+    for each in hypotheses:
         assert len(each.tokens) <= most
         assert END not in each.tokens
         assert each.score() <= 1e-5

@@ -13,10 +13,10 @@ CH, ET, AT, CHAT, CHECK, THAT = 1, 2, 3, 4, 5, 6
 
 def chances(**likely: float) -> LogProbabilities:
     left = (1 - sum(likely.values())) / (len(TOKENS) - len(likely))
-    found = np.full(len(TOKENS), left, np.float32)
+    distribution = np.full(len(TOKENS), left, np.float32)
     for name, chance in likely.items():
-        found[int(name[1:])] = chance
-    return np.log(found)
+        distribution[int(name[1:])] = chance
+    return np.log(distribution)
 
 
 def best_text(
@@ -31,8 +31,8 @@ def best_text(
         )
 
     bonus = WordBoost(words, TOKENS).bonus
-    found = max(beam_search(first, step, end=END, max_tokens=4, width=3, bonus=bonus), key=Hypothesis.score)
-    return b"".join(TOKENS[token] for token in found.tokens).decode().replace("▁", "")
+    best = max(beam_search(first, step, end=END, max_tokens=4, width=3, bonus=bonus), key=Hypothesis.score)
+    return b"".join(TOKENS[token] for token in best.tokens).decode().replace("▁", "")
 
 
 def test_c9_an_expected_word_wins_if_the_audio_is_unclear() -> None:

@@ -1,4 +1,4 @@
-"""C9: from sound to context. Cutting, reading and hurrying with made-up sound; then real speech and models."""
+"""C9: from audio to context: segmentation, files and backlog with synthetic audio, then real speech and models."""
 
 from __future__ import annotations
 

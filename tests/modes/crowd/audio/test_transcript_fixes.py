@@ -1,4 +1,4 @@
-"""C9: what a recogniser wrote is put right where it can be, and left alone everywhere else; what asks the chat."""
+"""C9: corrections of transcripts, and the detection of questions to the chat."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""C9: which words are likely after one another, with the model that comes in a wheel."""
+"""C9: the trigram language model of the pocketsphinx wheel."""
 
 from __future__ import annotations
 

@@ -32,13 +32,13 @@ def message(number: int) -> ChatMessage:
     )
 
 
-def a_room() -> tuple[Fanout, list[ChatMessage]]:
-    said: list[ChatMessage] = []
-    return Fanout(lambda many: said[-many:], last_sent=1), said
+def create_fanout() -> tuple[Fanout, list[ChatMessage]]:
+    history: list[ChatMessage] = []
+    return Fanout(lambda count: history[-count:], last_sent=1), history
 
 
 async def test_c3_messages_of_a_tick_share_a_frame() -> None:
-    fanout, _ = a_room()
+    fanout, _ = create_fanout()
     ana, bo = Reader(), Reader()
     fanout.join(ana)
     fanout.join(bo, missed=[message(1)])
@@ -52,32 +52,32 @@ async def test_c3_messages_of_a_tick_share_a_frame() -> None:
 
 
 async def test_c3_a_slow_reader_is_skipped_then_gets_a_snapshot() -> None:
-    fanout, said = a_room()
+    fanout, history = create_fanout()
     slow, quick = Reader(), Reader()
     fanout.join(slow)
     fanout.join(quick)
     fanout.pause(slow)
     for number in range(1, 4):
-        said.append(message(number))
-        fanout.send(said[-1:])
+        history.append(message(number))
+        fanout.send(history[-1:])
         fanout.flush()
     assert quick.numbers == [[], [1], [2], [3]]
     assert slow.numbers == [[]]
     assert (fanout.readers, fanout.dropped) == (2, 3)
     fanout.resume(slow)
-    said.append(message(4))
-    fanout.send(said[-1:])
+    history.append(message(4))
+    fanout.send(history[-1:])
     fanout.flush()
-    said.append(message(5))
-    fanout.send(said[-1:])
+    history.append(message(5))
+    fanout.send(history[-1:])
     fanout.flush()
     assert slow.numbers == [[], [1, 2, 3, 4], [5]]
     assert [frame["type"] for frame in slow.frames] == ["snapshot", "snapshot", "messages"]
 
 
 async def test_c3_pending_messages_are_in_no_snapshot_and_sent_once() -> None:
-    fanout, said = a_room()
-    said += [message(1), message(2)]
+    fanout, history = create_fanout()
+    history += [message(1), message(2)]
     ana, bo = Reader(), Reader()
     fanout.join(ana)
     fanout.join(bo, missed=[message(1), message(2)])
@@ -87,7 +87,7 @@ async def test_c3_pending_messages_are_in_no_snapshot_and_sent_once() -> None:
 
 
 async def test_c3_a_reader_that_left_gets_nothing() -> None:
-    fanout, _ = a_room()
+    fanout, _ = create_fanout()
     ana = Reader()
     fanout.join(ana)
     fanout.leave(ana)
@@ -110,7 +110,7 @@ class Stuck(Reader):
 
 
 async def test_c3_a_reader_may_pause_during_a_write() -> None:
-    fanout, said = a_room()
+    fanout, history = create_fanout()
     before, stuck, behind = Reader(), Stuck(fanout), Reader()
     fanout.join(before)
     fanout.join(stuck)
@@ -118,8 +118,8 @@ async def test_c3_a_reader_may_pause_during_a_write() -> None:
     for number in range(1, 6):
         if number == 3:
             fanout.resume(stuck)
-        said.append(message(number))
-        fanout.send(said[-1:])
+        history.append(message(number))
+        fanout.send(history[-1:])
         fanout.flush()
     assert before.numbers == behind.numbers == [[], [1], [2], [3], [4], [5]]
     assert stuck.numbers == [[], [1, 2, 3]]
@@ -127,26 +127,26 @@ async def test_c3_a_reader_may_pause_during_a_write() -> None:
 
 
 async def test_c3_a_reader_that_pauses_again_gets_nothing_until_it_resumes() -> None:
-    fanout, said = a_room()
+    fanout, history = create_fanout()
     slow = Reader()
     fanout.join(slow)
     fanout.pause(slow)
     fanout.resume(slow)
     fanout.pause(slow)
-    said.append(message(1))
-    fanout.send(said)
+    history.append(message(1))
+    fanout.send(history)
     fanout.flush()
     assert slow.numbers == [[]]
     fanout.resume(slow)
-    said.append(message(2))
-    fanout.send(said[-1:])
+    history.append(message(2))
+    fanout.send(history[-1:])
     fanout.flush()
     assert slow.numbers == [[], [1, 2]]
 
 
 @pytest.mark.parametrize("slow", [False, True])
 async def test_c3_a_reader_that_left_cannot_resume(slow: bool) -> None:
-    fanout, said = a_room()
+    fanout, history = create_fanout()
     ana = Reader()
     fanout.join(ana)
     if slow:
@@ -154,7 +154,7 @@ async def test_c3_a_reader_that_left_cannot_resume(slow: bool) -> None:
     fanout.leave(ana)
     fanout.pause(ana)
     fanout.resume(ana)
-    said.append(message(1))
-    fanout.send(said)
+    history.append(message(1))
+    fanout.send(history)
     fanout.flush()
     assert (ana.numbers, fanout.readers) == ([[]], 0)

@@ -1,4 +1,4 @@
-"""C16: disguises are read through, innocent words pass, what identifies people is taken out, and rules are named."""
+"""C16: disguised words are found, harmless ones pass, personal data is redacted, and findings name their rule."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def moderator() -> Moderator:
 
 @pytest.fixture
 def own(tmp_path: Path) -> Moderator:
-    """A room that forbids a harmless word, to look at how words are found."""
+    """A moderator that forbids a harmless word."""
     (tmp_path / "own.txt").write_text("# severity: 2\n# reason: Not here.\nbanana\nplum*\n*kiwi*\nno way\n")
     return Moderator(read_wordlists([tmp_path]))
 

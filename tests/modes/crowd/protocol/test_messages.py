@@ -17,8 +17,8 @@ from coterie.modes.crowd.protocol.messages import EXAMPLES, MESSAGE_TYPES, SCHEM
 
 
 def example(message_type: type[WireMessage]) -> dict[str, Any]:
-    found: dict[str, Any] = json.loads((EXAMPLES / f"{message_type.schema_name()}.json").read_text(encoding="utf-8"))
-    return found
+    loaded: dict[str, Any] = json.loads((EXAMPLES / f"{message_type.schema_name()}.json").read_text(encoding="utf-8"))
+    return loaded
 
 
 def schema(message_type: type[WireMessage]) -> Draft202012Validator:

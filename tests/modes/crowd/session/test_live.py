@@ -51,7 +51,7 @@ def store(tmp_path: Path) -> Iterator[Store]:
 
 
 async def run_session(
-    store: Store, configs: CrowdConfigs, writer: MakeVoice, *, said: str = "", enough: int = 0
+    store: Store, configs: CrowdConfigs, writer: MakeVoice, *, person_text: str = "", enough: int = 0
 ) -> list[ChatMessage]:
     room = configs.room("late-shift").model_copy(update={"tempo": HURRIED})
     personas = configs.personas_in(room)
@@ -62,9 +62,9 @@ async def run_session(
     async def contexts() -> AsyncIterator[StreamContext]:
         async for context in contexts_from_script(TALE, room.name, SystemClock()):
             yield context
-            if said and context.number == 5:
+            if person_text and context.number == 5:
                 author = ChatAuthor(name="ana", kind="human")
-                await gateway.post(ChatPost(id="p1", room=room.name, author=author, text=said))
+                await gateway.post(ChatPost(id="p1", room=room.name, author=author, text=person_text))
         # A busy machine is slow, not wrong.
         waited = 0
         while len(gateway.latest(10_000)) < enough and waited < 600:
@@ -76,7 +76,7 @@ async def run_session(
 
 
 async def test_c17_a_live_session_replays_to_the_byte(store: Store, configs: CrowdConfigs, room: RoomConfig) -> None:
-    messages = await run_session(store, configs, CannedLineWriter, said="@nonna_exe is there soup?")
+    messages = await run_session(store, configs, CannedLineWriter, person_text="@nonna_exe is there soup?")
     assert len([each for each in messages if each.author.kind == "persona"]) > 10
     question = next(each for each in messages if each.author.kind == "human")
     assert "nonna_exe" in {each.author.name for each in messages if each.reply_to == question.id}
@@ -96,11 +96,11 @@ def models(store: Store, answer: Callable[[CompletionRequest], RecordedCall]) ->
 
 
 async def test_c7_a_model_writes_lines_and_bad_ones_are_not_posted(store: Store, configs: CrowdConfigs) -> None:
-    asked: list[CompletionRequest] = []
+    requests: list[CompletionRequest] = []
 
     def answer(request: CompletionRequest) -> RecordedCall:
-        asked.append(request)
-        number = len(asked)
+        requests.append(request)
+        number = len(requests)
         if number % 3 == 0:
             return RecordedCall(say="As an AI language model I have no opinion.")
         return RecordedCall(say=f'"number {number} is the {number}th thing about {number} doors"\nand a second line')
@@ -111,7 +111,7 @@ async def test_c7_a_model_writes_lines_and_bad_ones_are_not_posted(store: Store,
     assert texts
     assert all(text.split("number ")[1].endswith("doors") for text in texts)
     assert not any("AI" in text for text in texts)
-    system, *shown, user = asked[0].prompt.messages
+    system, *shown, user = requests[0].prompt.messages
     assert "one short line of chat" in system.text
     assert "which door" in user.text
     name = system.text.split()[2].rstrip(",")
@@ -125,7 +125,7 @@ async def test_c7_a_model_writes_lines_and_bad_ones_are_not_posted(store: Store,
 async def test_c7_a_person_gets_an_answer_without_a_model(store: Store, configs: CrowdConfigs) -> None:
     asking = models(store, lambda request: RecordedCall(error=RecordedError(kind="BadRequest")))
     messages = await run_session(
-        store, configs, lambda rules: ModelLineWriter(asking, rules, "late-shift"), said="@salt_lamp well?"
+        store, configs, lambda rules: ModelLineWriter(asking, rules, "late-shift"), person_text="@salt_lamp well?"
     )
     assert [each.author.name for each in messages if each.author.kind == "persona"] == ["salt_lamp"]
     written = [each for each in last_session_events(store.reader, "late-shift") if isinstance(each, CrowdWritten)]
@@ -133,7 +133,7 @@ async def test_c7_a_person_gets_an_answer_without_a_model(store: Store, configs:
 
 
 @pytest.mark.parametrize(
-    ("said", "outcome"),
+    ("line", "outcome"),
     [
         ("the spare key is under the third stone by the gate", "written"),
         ("You remember: the spare key is under the third stone", "refused"),
@@ -141,12 +141,12 @@ async def test_c7_a_person_gets_an_answer_without_a_model(store: Store, configs:
     ],
 )
 async def test_c7_c13_a_line_may_repeat_memories_but_not_instructions(
-    configs: CrowdConfigs, store: Store, said: str, outcome: str
+    configs: CrowdConfigs, store: Store, line: str, outcome: str
 ) -> None:
-    writer = ModelLineWriter(models(store, lambda request: RecordedCall(say=said)), LineRules(100), "late-shift")
+    writer = ModelLineWriter(models(store, lambda request: RecordedCall(say=line)), LineRules(100), "late-shift")
     kept = ("the spare key is under the third stone by the gate",)
-    line = await writer.write(LineRequest(configs.personas()["salt_lamp"], 1, "base", 1, memories=kept), 5)
-    assert line.outcome == outcome, line.reason
+    written = await writer.write(LineRequest(configs.personas()["salt_lamp"], 1, "base", 1, memories=kept), 5)
+    assert written.outcome == outcome, written.reason
 
 
 async def test_c7_late_lines_are_dropped(configs: CrowdConfigs, store: Store, monkeypatch: pytest.MonkeyPatch) -> None:

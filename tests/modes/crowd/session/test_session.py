@@ -58,8 +58,8 @@ def test_c6_every_decision_has_its_factors(play: Play) -> None:
 
 def test_c6_a_mention_by_a_person_is_answered_within_seconds_and_not_by_everyone(play: Play) -> None:
     names = ("salt_lamp", "nonna_exe", "quietstorm_", "crit_happens")
-    asked = [(20 + 25 * at, f"person{at}", f"@{name} what do you think?") for at, name in enumerate(names)]
-    messages = play(3, people=asked).messages
+    questions = [(20 + 25 * at, f"person{at}", f"@{name} what do you think?") for at, name in enumerate(names)]
+    messages = play(3, people=questions).messages
     for question in [each for each in messages if each.author.kind == "human"]:
         answers = [each for each in messages if each.reply_to == question.id]
         assert question.mentions[0] in {answer.author.name for answer in answers}
@@ -114,12 +114,12 @@ def test_c15_trends_count_what_is_in_the_window() -> None:
     for number in range(4):
         trending.add(message(number + 1, "the lever is great LUL", number, emotes=["LUL"], mentions=["bo"]))
     trending.add(message(5, "nooo the lever", 4, kind="persona"))
-    now = trending.trends_at(5_000)
-    assert (now.velocity, now.bot_fraction) == (0.5, 0.2)
-    assert [(each.what, each.times) for each in now.top_tokens] == [("lever", 5), ("great", 4), ("lul", 4)]
-    assert now.top_emotes[0].what == "LUL"
-    assert now.top_mentions[0].times == 4
-    assert now.mood > 0
+    trends = trending.trends_at(5_000)
+    assert (trends.velocity, trends.bot_fraction) == (0.5, 0.2)
+    assert [(each.what, each.times) for each in trends.top_tokens] == [("lever", 5), ("great", 4), ("lul", 4)]
+    assert trends.top_emotes[0].what == "LUL"
+    assert trends.top_mentions[0].times == 4
+    assert trends.mood > 0
     empty = trending.trends_at(100_000)
     assert (empty.velocity, empty.top_tokens, empty.bot_fraction, empty.mood) == (0, (), 0, 0)
 
@@ -161,9 +161,9 @@ def test_c7_line_rules(raw: str, cleaned: str | None, reason: str) -> None:
     assert cleaned is None or line == cleaned
     assert len(line) <= 100
     prompts = ["You are warm. Never be cruel, lower case, garden metaphors always. Be brief."]
-    found = rules.refusal_reason(line, prompts, ["the soil remembers"])
-    assert reason in found
-    assert bool(reason) == bool(found)
+    actual = rules.refusal_reason(line, prompts, ["the soil remembers"])
+    assert reason in actual
+    assert bool(reason) == bool(actual)
 
 
 def test_c7_an_answer_to_a_person_may_repeat_an_older_line() -> None:
@@ -178,12 +178,12 @@ def test_c7_an_answer_to_a_person_may_repeat_an_older_line() -> None:
 
 def test_c17_the_session_does_not_depend_on_workers_and_order(play: Play, configs: CrowdConfigs) -> None:
     people = [(30, "ana", "@nonna_exe hi"), (70, "bo", "nice run so far")]
-    one = play(4, people=people)
-    many = play(4, people=people, workers=3)
-    backwards = play(4, people=people, personas=list(reversed(configs.personas_in(one.session.room))))
-    assert firehose_hash(one.messages) == firehose_hash(many.messages) == firehose_hash(backwards.messages)
-    assert one.events[1:] == many.events[1:]
-    assert firehose_hash(play(4, people=people, seed=8).messages) != firehose_hash(one.messages)
+    single = play(4, people=people)
+    parallel = play(4, people=people, workers=3)
+    backwards = play(4, people=people, personas=list(reversed(configs.personas_in(single.session.room))))
+    assert firehose_hash(single.messages) == firehose_hash(parallel.messages) == firehose_hash(backwards.messages)
+    assert single.events[1:] == parallel.events[1:]
+    assert firehose_hash(play(4, people=people, seed=8).messages) != firehose_hash(single.messages)
 
 
 def test_c17_random_numbers_do_not_depend_on_the_hash_seed() -> None:
@@ -252,6 +252,6 @@ def test_c17_a_replay_applies_rule_changes_at_their_time(play: Play, configs: Cr
 def test_c17_a_replay_uses_the_recorded_rules(play: Play, configs: CrowdConfigs) -> None:
     simulation = play(2)
     today = ModerationPolicy(links="none", mild="refuse")
-    there = Replay(simulation.events, configs.moderator(simulation.session.room).with_policy(today))
-    assert there.run().identical
-    assert there._admission._moderator.policy == simulation.session.room.moderation
+    replay = Replay(simulation.events, configs.moderator(simulation.session.room).with_policy(today))
+    assert replay.run().identical
+    assert replay._admission._moderator.policy == simulation.session.room.moderation

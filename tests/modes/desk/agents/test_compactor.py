@@ -44,7 +44,7 @@ async def test_d5_thresholds_are_exact(
     await harness.settle()
     assert len(harness.desk.queries.history(room)) == left
     assert len(harness.desk.queries.archive(room)) == 22
-    assert bool([kind for kind, _ in script.asked if kind == "compactor"]) == calls_model
+    assert bool([kind for kind, _ in script.requests if kind == "compactor"]) == calls_model
 
 
 async def test_d5_fullness_uses_the_context_window_of_the_model(harness: DeskHarness, script: Script) -> None:
@@ -115,13 +115,13 @@ async def test_d5_dropping_leaves_a_marker_without_a_model_call(
     harness: DeskHarness, script: Script, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     room = await filled_conversation(harness, monkeypatch, 0.97)
-    asked = len(script.asked)
+    calls_before = len(script.requests)
     await harness.settle()
     (dropped,) = await compactions(harness, room)
     assert dropped.dropped
     assert "10 older messages" in script.prompts("channel")[-1]
     assert "message 1\n" not in script.prompts("channel")[-1]
-    assert len(script.asked) == asked + 1
+    assert len(script.requests) == calls_before + 1
 
 
 async def test_d5_many_summaries_leave_space_for_the_conversation(harness: DeskHarness, script: Script) -> None:
@@ -144,5 +144,5 @@ async def test_d5_the_message_being_answered_is_never_dropped(
     monkeypatch.setattr(Compactor, "fullness", lambda self, messages: 1.0)
     for n in range(6):
         await harness.say(room, f"message {n}")
-    last_messages = [request.prompt.messages[-1].text for kind, request in script.asked if kind == "channel"]
+    last_messages = [request.prompt.messages[-1].text for kind, request in script.requests if kind == "channel"]
     assert last_messages == [f"message {n}" for n in range(6)]

@@ -9,8 +9,8 @@ from coterie.modes.desk.agents.maintenance import INTERVAL_S
 from tests.modes.desk.conftest import DeskHarness, Script
 
 
-def asked(script: Script) -> int:
-    return sum(kind == "cortex" for kind, _ in script.asked)
+def count_requests(script: Script) -> int:
+    return sum(kind == "cortex" for kind, _ in script.requests)
 
 
 async def hours(harness: DeskHarness, count: float) -> None:
@@ -26,9 +26,9 @@ async def test_d10_twenty_four_idle_hours_make_no_model_call(harness: DeskHarnes
     harness.memory.add("Ana plans a garden", owner=harness.character, room=room)
     await harness.say(room, "Hello")
     await hours(harness, 0.1)
-    before, events = len(script.asked), harness.store.reader.last_id()
+    before, events = len(script.requests), harness.store.reader.last_id()
     await hours(harness, 24)
-    assert len(script.asked) == before
+    assert len(script.requests) == before
     assert harness.store.reader.last_id() == events
 
 
@@ -49,7 +49,7 @@ async def test_d8_the_bulletin_is_rewritten_after_a_change_and_is_in_the_prompt(
     assert len(harness.desk.bulletins.text(harness.desk.queries.chat(room)).split()) == 500
     harness.restart()
     assert await harness.desk.maintenance.tick() == 0
-    assert asked(script) == 2
+    assert count_requests(script) == 2
 
 
 async def test_d8_a_bulletin_contains_only_what_its_person_may_hear(harness: DeskHarness, script: Script) -> None:
@@ -73,8 +73,8 @@ async def test_d8_three_failures_pause_maintenance(
         harness.memory.add(f"Fact number {number}", owner=harness.character, room=room)
         harness.clock.advance(INTERVAL_S)
         await harness.desk.maintenance.tick()
-    assert asked(script) == 3
+    assert count_requests(script) == 3
     harness.clock.advance(31 * 60)
     harness.memory.add("One more fact", owner=harness.character, room=room)
     assert await harness.desk.maintenance.tick() == 1
-    assert asked(script) == 4
+    assert count_requests(script) == 4

@@ -96,9 +96,9 @@ def test_d16_every_jump_of_the_filter_stays_inside_it(machine: str) -> None:
 def test_d16_the_doctor_reports_the_reason_and_the_fix(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     paths = Paths.locate({"COTERIE_HOME": str(tmp_path / "home")})
     monkeypatch.setenv("PATH", str(tmp_path))
-    (finding,) = [found for found in build_doctor(paths).run() if found.about == "Sandbox"]
+    (finding,) = [result for result in build_doctor(paths).run() if result.about == "Sandbox"]
     assert (finding.state, "not installed" in finding.what, "apt install" in finding.fix) == ("note", True, True)
     paths.root.mkdir()
     paths.config.write_text('[desk]\nsandbox = "off"\n')
-    (finding,) = [found for found in build_doctor(paths).run() if found.about == "Sandbox"]
+    (finding,) = [result for result in build_doctor(paths).run() if result.about == "Sandbox"]
     assert (finding.state, "unconfined" in finding.what) == ("bad", True)
