@@ -28,15 +28,15 @@ def histories(path: str) -> list[dict[str, Any]]:
         return [json.loads(line) for line in lines]
 
 
-def judge(document: str, quote: str, found: object, paragraph: Paragraph, without_bullet: bool) -> str:
-    if not isinstance(found, Match):
-        return found.reason  # type: ignore[attr-defined, no-any-return]
+def judge(document: str, quote: str, result: object, paragraph: Paragraph, without_bullet: bool) -> str:
+    if not isinstance(result, Match):
+        return result.reason  # type: ignore[attr-defined, no-any-return]
     truth = Span(paragraph.after_bullet if without_bullet else paragraph.start, paragraph.end)
-    literal = document[found.span.start : found.span.end] == quote and truth.contains(found.span)
-    if found.span == truth or literal:
+    literal = document[result.span.start : result.span.end] == quote and truth.contains(result.span)
+    if result.span == truth or literal:
         return "correct"
-    shared = min(found.span.end, truth.end) - max(found.span.start, truth.start)
-    whole = max(found.span.end, truth.end) - min(found.span.start, truth.start)
+    shared = min(result.span.end, truth.end) - max(result.span.start, truth.start)
+    whole = max(result.span.end, truth.end) - min(result.span.start, truth.start)
     return "wrong edges" if shared > 0.5 * whole else "wrong place"
 
 

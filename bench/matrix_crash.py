@@ -145,10 +145,10 @@ class Crash:
         process.close()
 
     async def answered(self) -> Counter[str]:
-        found: Counter[str] = Counter()
+        counts: Counter[str] = Counter()
         for room in self.rooms:
-            found.update(text.partition(" [")[0] for text in await self.ana.shown(room, self.bot) if " [" in text)
-        return found
+            counts.update(text.partition(" [")[0] for text in await self.ana.shown(room, self.bot) if " [" in text)
+        return counts
 
     def count_unencrypted(self) -> int:
         """Unencrypted events of encrypted rooms, other than state, in the homeserver's database."""
@@ -171,21 +171,21 @@ class Crash:
         log(f"{kills} kills; waiting for the remaining answers")
         process, _ = self.start(None)
         expected = {f"m{n}" for n in range(messages)}
-        found: Counter[str] = Counter()
+        counts: Counter[str] = Counter()
         ends = time.monotonic() + 240 + messages
-        while time.monotonic() < ends and not expected <= set(found):
+        while time.monotonic() < ends and not expected <= set(counts):
             await asyncio.sleep(5)
-            found = await self.answered()
+            counts = await self.answered()
         await asyncio.sleep(5)
-        found = await self.answered()
+        counts = await self.answered()
         process.kill()
         await asyncio.to_thread(process.join)
         await self.ana.close()
         return {
             "messages": messages,
             "kills": kills,
-            "lost": len(expected - set(found)),
-            "doubled": sum(count - 1 for count in found.values()),
+            "lost": len(expected - set(counts)),
+            "doubled": sum(count - 1 for count in counts.values()),
             "plaintext_in_encrypted": self.count_unencrypted(),
         }
 

@@ -46,7 +46,7 @@ async def measure(synapse: Synapse, folder: Path, rooms: int) -> dict[str, objec
         log(f"{app.bot.report} in {seconds:.2f} s, {time.process_time() - busy:.2f} s of CPU time here")
         await app.bot.reconciler.write_metadata()
         log(f"metadata written after {time.perf_counter() - started:.2f} s")
-        found = len(app.router.chats.rooms.on_surface(SURFACE))
+        room_count = len(app.router.chats.rooms.on_surface(SURFACE))
         middle, events = counted(synapse), app.store.reader.last_id()
         await app.restart()
         after = counted(synapse)
@@ -54,7 +54,7 @@ async def measure(synapse: Synapse, folder: Path, rooms: int) -> dict[str, objec
         writes = len(written) + after[2] - middle[2]
         log(f"the second start wrote {written or 'nothing'} here and {after[2] - middle[2]} there")
         return {
-            "rooms": found,
+            "rooms": room_count,
             "seconds": round(seconds, 2),
             "created": after[0] - before[0],
             "invited": after[1] - before[1],

@@ -159,11 +159,11 @@ def flatten(trees: list[dict[str, Any]], names: tuple[str, ...]) -> RankingTrees
 
 
 def evaluate(rows: list[dict[str, Any]], score: Callable[[dict[str, Any]], Any]) -> float:
-    found = []
+    recalls = []
     for row in rows:
         order = np.argsort(-score(row), kind="stable")
-        found.append(recall_at([row["turns"][index] for index in order[:10]], row["question"].evidence, 10))
-    return round(float(np.mean(found)), 4)
+        recalls.append(recall_at([row["turns"][index] for index in order[:10]], row["question"].evidence, 10))
+    return round(float(np.mean(recalls)), 4)
 
 
 def main() -> None:

@@ -83,11 +83,11 @@ class BenchServer:
 
 @contextmanager
 def chromium() -> Iterator[Browser]:
-    found = os.environ.get("CHROMIUM") or next(filter(None, map(shutil.which, _NAMES)), None)
-    if found is None:
+    program = os.environ.get("CHROMIUM") or next(filter(None, map(shutil.which, _NAMES)), None)
+    if program is None:
         raise RuntimeError("This bench needs Chromium: apt install chromium, or CHROMIUM=/path/to/it")
     with sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=found, args=["--no-sandbox"])
+        browser = playwright.chromium.launch(executable_path=program, args=["--no-sandbox"])
         yield browser
         browser.close()
 

@@ -38,14 +38,14 @@ def read(path: Path) -> list[LocomoConversation]:
     return [_conversation(entry) for entry in json.loads(path.read_text(encoding="utf-8"))]
 
 
-def recall_at(found: Sequence[Sequence[str]], evidence: frozenset[str], k: int) -> float:
+def recall_at(recalled: Sequence[Sequence[str]], evidence: frozenset[str], k: int) -> float:
     """The share of the evidence among the sources of the first k memories."""
-    turns = {turn for sources in found[:k] for turn in sources}
+    turns = {turn for sources in recalled[:k] for turn in sources}
     return len(evidence & turns) / len(evidence)
 
 
-def reciprocal_rank(found: Sequence[Sequence[str]], evidence: frozenset[str]) -> float:
-    return next((1 / rank for rank, sources in enumerate(found, 1) if evidence & set(sources)), 0.0)
+def reciprocal_rank(recalled: Sequence[Sequence[str]], evidence: frozenset[str]) -> float:
+    return next((1 / rank for rank, sources in enumerate(recalled, 1) if evidence & set(sources)), 0.0)
 
 
 def _conversation(entry: dict[str, Any]) -> LocomoConversation:

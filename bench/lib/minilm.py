@@ -39,11 +39,11 @@ class MiniLM:
 
     def embed(self, texts: Sequence[str]) -> Floats:
         order = sorted(range(len(texts)), key=lambda index: len(texts[index]))
-        found = np.zeros((len(texts), self.dim), np.float32)
+        result = np.zeros((len(texts), self.dim), np.float32)
         for start in range(0, len(order), 64):
             batch = order[start : start + 64]
-            found[batch] = self._forward([self._tokens(texts[index]) for index in batch])
-        return found
+            result[batch] = self._forward([self._tokens(texts[index]) for index in batch])
+        return result
 
     def _forward(self, rows: list[list[int]]) -> Floats:
         w = self._weights
@@ -99,18 +99,18 @@ class MiniLM:
         return [*pieces[: _LONGEST - 1], self._vocabulary["[SEP]"]]
 
     def _pieces(self, word: str) -> list[int]:
-        found: list[int] = []
+        result: list[int] = []
         start = 0
         while start < len(word):
             for end in range(len(word), start, -1):
                 piece = self._vocabulary.get(("##" if start else "") + word[start:end])
                 if piece is not None:
-                    found.append(piece)
+                    result.append(piece)
                     start = end
                     break
             else:
                 return [self._vocabulary["[UNK]"]]
-        return found
+        return result
 
 
 def _words(text: str) -> list[str]:
@@ -142,10 +142,10 @@ def _read_safetensors(path: Path) -> dict[str, Floats]:
     size = int.from_bytes(raw[:8], "little")
     header = json.loads(raw[8 : 8 + size])
     header.pop("__metadata__", None)
-    found: dict[str, Floats] = {}
+    result: dict[str, Floats] = {}
     for name, entry in header.items():
         if entry["dtype"] == "F32":
             start, end = entry["data_offsets"]
             flat = np.frombuffer(raw, np.float32, count=(end - start) // 4, offset=8 + size + start)
-            found[name.removeprefix("bert.")] = flat.reshape(entry["shape"])
-    return found
+            result[name.removeprefix("bert.")] = flat.reshape(entry["shape"])
+    return result

@@ -12,9 +12,9 @@ from tools.reference.pages import PAGES, ROOT
 
 def main() -> int:
     check = "--check" in sys.argv[1:]
-    wanted = [name for name in sys.argv[1:] if not name.startswith("-")] or list(PAGES)
+    names = [name for name in sys.argv[1:] if not name.startswith("-")] or list(PAGES)
     outdated = 0
-    for name in wanted:
+    for name in names:
         path, text = ROOT / name, PAGES[name]()
         if path.is_file() and path.read_text(encoding="utf-8") == text:
             continue

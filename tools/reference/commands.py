@@ -36,10 +36,11 @@ class Command:
 
     @property
     def usage(self) -> str:
-        arguments = [one.written if one.required else f"[{one.written}]" for one in self.options if one.argument]
-        needed = [one.written for one in self.options if one.required and not one.argument]
-        optional = ["[OPTIONS]"] if any(not one.argument and not one.required for one in self.options) else []
-        return " ".join((self.name, *arguments, *needed, *optional))
+        arguments = [option for option in self.options if option.argument]
+        options = [option for option in self.options if not option.argument]
+        parts = [option.written if option.required else f"[{option.written}]" for option in arguments]
+        parts += [option.written for option in options if option.required]
+        return " ".join((self.name, *parts, *(["[OPTIONS]"] if any(not option.required for option in options) else [])))
 
 
 def commands() -> Iterator[Command]:
@@ -50,28 +51,28 @@ def commands() -> Iterator[Command]:
 
 def commands_page() -> str:
     lines = [GENERATED, "", _HEAD, ""]
-    found = list(commands())
+    all_commands = list(commands())
     for name, summary in COMMANDS.items():
-        own = [one for one in found if one.name.split()[1] == name]
+        own = [command for command in all_commands if command.name.split()[1] == name]
         lines += [f"## coterie {name}", "", summary, ""]
-        for one in own:
-            if one.name != f"coterie {name}":
-                lines += [f"### {one.name}", ""]
-            lines += ["```", one.usage, "```", ""]
-            if one.meaning != summary:
-                lines += [one.meaning, ""]
-            if one.options:
-                rows = [(code(option.written), code(option.default), option.meaning) for option in one.options]
+        for command in own:
+            if command.name != f"coterie {name}":
+                lines += [f"### {command.name}", ""]
+            lines += ["```", command.usage, "```", ""]
+            if command.meaning != summary:
+                lines += [command.meaning, ""]
+            if command.options:
+                rows = [(code(option.written), code(option.default), option.meaning) for option in command.options]
                 lines += [*table(("argument or option", "default", "meaning"), rows), ""]
     return "\n".join(lines).rstrip() + "\n"
 
 
 def _commands(command: Any, path: str) -> Iterator[Command]:
     if inner := getattr(command, "commands", None):
-        for name, one in inner.items():
-            yield from _commands(one, f"{path} {name}")
+        for name, subcommand in inner.items():
+            yield from _commands(subcommand, f"{path} {name}")
         return
-    yield Command(path, first_paragraph(command.help), tuple(_option(one) for one in command.params))
+    yield Command(path, first_paragraph(command.help), tuple(_option(param) for param in command.params))
 
 
 def _option(param: Any) -> Option:

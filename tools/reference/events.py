@@ -39,7 +39,7 @@ def events_page() -> str:
     lines = [GENERATED, "", _HEAD, ""]
     rows = []
     for package, payloads in groupby(kinds, owner):
-        names = ", ".join(f"[`{one.kind}`](#{one.kind})" for one in payloads)
+        names = ", ".join(f"[`{payload.kind}`](#{payload.kind})" for payload in payloads)
         rows.append((code(package), names))
     lines += [*table(("package", "kinds"), rows), ""]
     for package, payloads in groupby(kinds, owner):
@@ -89,12 +89,12 @@ def _default(info: FieldInfo) -> str:
 
 def _nested_models(kinds: list[type[Payload]]) -> list[type[BaseModel]]:
     """The models that fields refer to, recursively."""
-    found: dict[str, type[BaseModel]] = {}
+    models: dict[str, type[BaseModel]] = {}
     waiting: list[type[BaseModel]] = list(kinds)
     while waiting:
         for info in waiting.pop().model_fields.values():
-            for one in classes_in(info.annotation):
-                if issubclass(one, BaseModel) and one.__name__ not in found:
-                    found[one.__name__] = one
-                    waiting.append(one)
-    return [found[name] for name in sorted(found)]
+            for cls in classes_in(info.annotation):
+                if issubclass(cls, BaseModel) and cls.__name__ not in models:
+                    models[cls.__name__] = cls
+                    waiting.append(cls)
+    return [models[name] for name in sorted(models)]

@@ -57,7 +57,9 @@ def http_page() -> str:
     for group in dict.fromkeys(route.group for route in routes):
         lines += [f"## /{group}", ""]
         rows = [
-            (f"`{one.method} {one.path}`", one.meaning, one.takes, one.answers) for one in routes if one.group == group
+            (f"`{route.method} {route.path}`", route.meaning, route.takes, route.answers)
+            for route in routes
+            if route.group == group
         ]
         lines += [*table(("route", "what it does", "takes", "returns"), rows), ""]
     lines += ["## Schemas", ""]
@@ -87,9 +89,9 @@ def _routes(described_api: dict[str, Any]) -> Iterator[Route]:
 
 def _takes(operation: dict[str, Any]) -> str:
     parts = [
-        code(one["name"] + ("" if one.get("required") else "?"))
-        for one in operation.get("parameters", [])
-        if one["in"] in ("query", "header")
+        code(parameter["name"] + ("" if parameter.get("required") else "?"))
+        for parameter in operation.get("parameters", [])
+        if parameter["in"] in ("query", "header")
     ]
     for kind, body in operation.get("requestBody", {}).get("content", {}).items():
         parts.append(_type(body["schema"]) if body.get("schema") else f"the body as `{kind}`")
@@ -114,10 +116,10 @@ def _type(schema: dict[str, Any]) -> str:
     if "const" in schema:
         return code(f'"{schema["const"]}"')
     if "enum" in schema:
-        return " or ".join(code(f'"{one}"') for one in schema["enum"])
+        return " or ".join(code(f'"{option}"') for option in schema["enum"])
     for several in ("anyOf", "oneOf"):
         if several in schema:
-            return " or ".join(_type(one) for one in schema[several])
+            return " or ".join(_type(option) for option in schema[several])
     if schema.get("type") == "array":
         return f"list of {_type(schema['items'])}" if schema.get("items") else "list"
     if isinstance(inner := schema.get("additionalProperties"), dict):
@@ -126,5 +128,5 @@ def _type(schema: dict[str, Any]) -> str:
 
 
 def _schemas(described_api: dict[str, Any]) -> dict[str, dict[str, Any]]:
-    every: dict[str, dict[str, Any]] = described_api.get("components", {}).get("schemas", {})
-    return {name: schema for name, schema in every.items() if name not in ("HTTPValidationError", "ValidationError")}
+    schemas: dict[str, dict[str, Any]] = described_api.get("components", {}).get("schemas", {})
+    return {name: schema for name, schema in schemas.items() if name not in ("HTTPValidationError", "ValidationError")}

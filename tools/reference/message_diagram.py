@@ -56,10 +56,10 @@ _LEFT, _TOP, _LANE, _ROW, _TALL = 24, 96, 226, 66, 46
 def resolve(by: str) -> object:
     """The object that a step names; raises `AttributeError` or `ImportError` if it does not exist."""
     module, _, dotted = by.partition(":")
-    here: object = importlib.import_module(f"coterie.{module}")
+    target: object = importlib.import_module(f"coterie.{module}")
     for name in dotted.split("."):
-        here = getattr(here, name)
-    return here
+        target = getattr(target, name)
+    return target
 
 
 def message_diagram() -> str:
@@ -104,7 +104,7 @@ def _step(number: int, step: Step) -> list[str]:
 
 def _arrow(lane: int, after: int, y: float) -> str:
     """From the bottom of a step to the top of the next one."""
-    begin, end = (_LEFT + one * _LANE + (_LANE - 16) / 2 for one in (lane, after))
+    begin, end = (_LEFT + column * _LANE + (_LANE - 16) / 2 for column in (lane, after))
     head, foot = y + _ROW - 1, y + _TALL
     if lane == after:
         return path(f"M{begin:g} {foot:g}V{head:g}")

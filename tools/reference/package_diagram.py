@@ -34,20 +34,20 @@ def layers() -> list[list[str]]:
     """The layers contract of import-linter, highest first."""
     project = tomllib.loads((_ROOT / "pyproject.toml").read_text(encoding="utf-8"))
     contracts = project["tool"]["importlinter"]["contracts"]
-    contract = next(one["layers"] for one in contracts if one["type"] == "layers")
-    found = [re.findall(r"\w+", layer) for layer in contract]
-    return [layer for layer in found if layer != ["__main__"]]
+    names = next(contract["layers"] for contract in contracts if contract["type"] == "layers")
+    layers = [re.findall(r"\w+", layer) for layer in names]
+    return [layer for layer in layers if layer != ["__main__"]]
 
 
 @cache
 def imports() -> Counter[tuple[str, str]]:
     """(Package, imported package) → number of importing files, with imports in functions and for types."""
-    found: Counter[tuple[str, str]] = Counter()
+    counts: Counter[tuple[str, str]] = Counter()
     for file in sorted(_SOURCE.rglob("*.py")):
         package = _package(file.relative_to(_SOURCE).with_suffix("").parts)
         if package is not None:
-            found.update((package, other) for other in _imported(file) if other != package)
-    return found
+            counts.update((package, other) for other in _imported(file) if other != package)
+    return counts
 
 
 def package_diagram() -> str:
@@ -118,10 +118,8 @@ def _size(count: int) -> int:
 
 def _inside(package: str) -> str:
     """The second line of a package's box: its subpackages, or a description."""
-    folder = _SOURCE / package
-    inner = [one.name for one in sorted(folder.iterdir()) if (one / "__init__.py").is_file()] if folder.is_dir() else []
     if package in ("modes", "surfaces"):
-        return " · ".join(inner)
+        return " · ".join(file.parent.name for file in sorted((_SOURCE / package).glob("*/__init__.py")))
     return _DESCRIPTIONS[package]
 
 
@@ -140,5 +138,5 @@ def _imported(file: Path) -> set[str]:
             names += [f"coterie.{alias.name}" for alias in node.names]
         elif isinstance(node, ast.ImportFrom) and node.module and not node.level:
             names.append(node.module)
-    found = {name.split(".")[1] for name in names if name.startswith("coterie.")}
-    return {package for package in found if (_SOURCE / package).is_dir() or (_SOURCE / f"{package}.py").is_file()}
+    packages = {name.split(".")[1] for name in names if name.startswith("coterie.")}
+    return {package for package in packages if (_SOURCE / package).is_dir() or (_SOURCE / f"{package}.py").is_file()}

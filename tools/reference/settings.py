@@ -56,8 +56,13 @@ def settings_page() -> str:
         assert section is not None, f"{name} is not a section"  # noqa: S101 (programming error)
         lines += [f"## {name}", "", first_paragraph(section.__doc__), ""]
         rows = [
-            (code(one.key) + (" ●" if one.live else ""), code(one.type), code(one.default), one.meaning)
-            for one in settings_of(section, f"{name}.")
+            (
+                code(setting.key) + (" ●" if setting.live else ""),
+                code(setting.type),
+                code(setting.default),
+                setting.meaning,
+            )
+            for setting in settings_of(section, f"{name}.")
         ]
         lines += [*table(("setting", "type", "default", "meaning"), rows), ""]
     return "\n".join(lines).rstrip() + "\n"
@@ -69,7 +74,7 @@ def _section(annotation: Any) -> type[BaseModel] | None:
 
 def _inner(annotation: Any) -> type[BaseModel] | None:
     """The section type inside a table or a list of sections."""
-    return next((found for one in get_args(annotation) if (found := _section(one)) is not None), None)
+    return next((section for argument in get_args(annotation) if (section := _section(argument)) is not None), None)
 
 
 def _default(info: FieldInfo) -> str:

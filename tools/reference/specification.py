@@ -98,17 +98,17 @@ def problems(known: Iterable[Behaviour], tests: Iterable[NumberedTest]) -> list[
     """One sentence for each contradiction between the behaviours and the tests."""
     proved = {number: test for test in tests for number in test.numbers}
     by_number = {behaviour.number: behaviour for behaviour in known}
-    found = [
+    sentences = [
         f"{test.file}: {test.name} names {number}, which is not a behaviour."
         for number, test in proved.items()
         if number not in by_number
     ]
     for number, behaviour in by_number.items():
         if behaviour.built and number not in proved:
-            found.append(f"{number} has no test.")
+            sentences.append(f"{number} has no test.")
         if not behaviour.built and number in proved:
-            found.append(f"{number} is listed as not built, and {proved[number].name} tests it.")
-    return found
+            sentences.append(f"{number} is listed as not built, and {proved[number].name} tests it.")
+    return sentences
 
 
 def specification_page() -> str:
@@ -122,11 +122,11 @@ def specification_page() -> str:
 
 
 def _by_number(tests: Iterable[NumberedTest]) -> Mapping[str, list[NumberedTest]]:
-    found: dict[str, list[NumberedTest]] = {}
+    by_number: dict[str, list[NumberedTest]] = {}
     for test in tests:
         for number in test.numbers:
-            found.setdefault(number, []).append(test)
-    return found
+            by_number.setdefault(number, []).append(test)
+    return by_number
 
 
 def _behaviour(behaviour: Behaviour, tests: list[NumberedTest]) -> list[str]:
