@@ -140,5 +140,5 @@ def test_characters_memories_and_people_are_there(site: Site) -> None:
 
 
 def test_rooms_bound_on_matrix_are_there(site: Site) -> None:
-    bound = site.call(lambda: site.app.message_router.chats.rooms.on_surface("matrix"))
-    assert [one.room.id for one in bound] == ["!kitchen:example.org"]
+    bindings = site.call(lambda: site.app.message_router.chats.rooms.on_surface("matrix"))
+    assert [one.room.id for one in bindings] == ["!kitchen:example.org"]

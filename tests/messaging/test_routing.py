@@ -11,15 +11,15 @@ import pytest
 from coterie.characters.identity import Identity
 from coterie.conversation.errors import PermissionDenied
 from coterie.messaging.protocol import RoomRef
-from coterie.messaging.settings import Binding, SurfacesSettings
+from coterie.messaging.settings import BindingRule, SurfacesSettings
 from tests.contracts.surface_app import SurfaceApp
 
 SETTINGS = SurfacesSettings(
     slow_notice_s=0,
     default_character="Io",
     bindings=(
-        Binding(surface="matrix", room="!lamp", character="Mara"),
-        Binding(person="bo", character="Teodor"),
+        BindingRule(surface="matrix", room="!lamp", character="Mara"),
+        BindingRule(person="bo", character="Teodor"),
     ),
 )
 
@@ -42,12 +42,12 @@ async def test_d12_the_first_matching_binding_sets_the_character(app: SurfaceApp
     with pytest.raises(PermissionDenied):
         await talk.begin_chat(other, bo)
     await app.people.allow("bo", app.roster.find("Teodor").id)
-    bound, _ = await talk.begin_chat(other, bo)
-    assert (bound.person, app.roster.get(bound.character).name, bound.number) == ("bo", "Teodor", 1)
+    binding, _ = await talk.begin_chat(other, bo)
+    assert (binding.person, app.roster.get(binding.character).name, binding.number) == ("bo", "Teodor", 1)
 
 
 async def test_p2_a_chat_begins_once_under_concurrent_calls(app: SurfaceApp) -> None:
     room, you = RoomRef(surface="matrix", id="!new"), app.people.person("you")
     begun = await asyncio.gather(*(app.router.chats.begin_chat(room, you) for _ in range(5)))
-    assert len({bound.context for bound, _ in begun}) == 1
+    assert len({binding.context for binding, _ in begun}) == 1
     assert app.store.query("SELECT count(*) FROM event WHERE kind = 'room_bound'") == [(1,)]

@@ -41,8 +41,8 @@ async def first_room(app: MatrixApp, ana: MatrixUser) -> str:
     await app.settle()
     await ana.accept_invites()
     await app.settle(1)
-    (bound,) = app.router.chats.rooms.on_surface(SURFACE)
-    return bound.room.id
+    (binding,) = app.router.chats.rooms.on_surface(SURFACE)
+    return binding.room.id
 
 
 async def test_p7_an_invitation_creates_a_space_and_a_first_room_once(synapse: Synapse, tmp_path: Path) -> None:

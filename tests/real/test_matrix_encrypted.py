@@ -41,8 +41,8 @@ async def first_room(app: MatrixApp, ana: EncryptedMatrixUser) -> str:
     await app.settle()
     await ana.accept_invites()
     await app.settle(1)
-    (bound,) = app.router.chats.rooms.on_surface(SURFACE)
-    return bound.room.id
+    (binding,) = app.router.chats.rooms.on_surface(SURFACE)
+    return binding.room.id
 
 
 def readable(synapse: Synapse, *rooms: str) -> list[str]:

@@ -79,7 +79,7 @@ class FeedSubscription:
             batch: list[FeedItem] = [event for event in page if not isinstance(event.payload, AssistantTokens)]
             caught_up = len(page) < _PAGE_SIZE
             self._last_seen = last if caught_up else -1
-            if text is not None and caught_up and not any(_ends(event, text.reply) for event in page):
+            if text is not None and caught_up and not any(_is_end_of(event, text.reply) for event in page):
                 self._sent = (text.reply, text.offset + len(text.text))
                 batch.append(text)
             self.after = page[-1].id if page else self.after
@@ -113,5 +113,5 @@ class FeedSubscription:
         return LiveText(self._room, partial.reply, sent, rest) if rest else None
 
 
-def _ends(event: AnyEvent, reply: str) -> bool:
+def _is_end_of(event: AnyEvent, reply: str) -> bool:
     return isinstance(event.payload, AssistantTurn) and event.payload.reply == reply

@@ -65,31 +65,31 @@ class Replies:
         `start_events` record the start, unless it is in the log already. The model is called meanwhile, but none of its
         text is published or stored before that.
         """
-        recorded: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        run = self._run(room, reply_id, reply, speaker, jobs_after, guard or SpeakerGuard(), recorded)
+        start_recorded: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        run = self._run(room, reply_id, reply, speaker, jobs_after, guard or SpeakerGuard(), start_recorded)
         task = self._running[room] = asyncio.create_task(run, name=f"reply {reply_id}")
         task.add_done_callback(lambda _: self._running.pop(room, None) if self._running.get(room) is task else None)
         if not start_events:
-            recorded.set_result(None)
+            start_recorded.set_result(None)
             return
 
-        def on_recorded(writing: asyncio.Task[list[AnyEvent]]) -> None:
-            if writing.cancelled() or writing.exception() is not None:
-                recorded.cancel()
+        def on_recorded(append_task: asyncio.Task[list[AnyEvent]]) -> None:
+            if append_task.cancelled() or append_task.exception() is not None:
+                start_recorded.cancel()
                 task.cancel()
             else:
-                recorded.set_result(None)
+                start_recorded.set_result(None)
 
         # Started after the reply's task, so that the model is called first. Nothing is awaited in between: a caller
         # that is cancelled there would leave the reply waiting for a record that is never written.
-        writing = asyncio.create_task(self._store.append(start_events))
-        writing.add_done_callback(on_recorded)
-        await asyncio.shield(writing)  # the reply goes on even if the caller is cancelled
+        append_task = asyncio.create_task(self._store.append(start_events))
+        append_task.add_done_callback(on_recorded)
+        await asyncio.shield(append_task)  # the reply goes on even if the caller is cancelled
 
     def is_running(self, room: str) -> bool:
         """False already while the end of the reply is being recorded."""
         task, buffer = self._running.get(room), self._buffers.get(room)
-        return task is not None and not task.done() and not (buffer is not None and buffer.over)
+        return task is not None and not task.done() and not (buffer is not None and buffer.is_complete)
 
     def partial(self, room: str) -> LiveText | None:
         """All text of the running reply so far, durable or not."""
@@ -137,15 +137,15 @@ class Replies:
         speaker: str,
         jobs_after: JobsAfterReply,
         guard: SpeakerGuard,
-        recorded: asyncio.Future[None],
+        start_recorded: asyncio.Future[None],
     ) -> AssistantTurn:
         buffer = self._buffers[room] = _ReplyBuffer(self._store, room, reply_id, speaker)
         truncated, why, status, complete = False, "", None, False
-        flushing = asyncio.create_task(buffer.flush_regularly())
+        flush_task = asyncio.create_task(buffer.flush_regularly())
         try:
             async for chunk in reply:
-                if not recorded.done():
-                    await asyncio.shield(recorded)
+                if not start_recorded.done():
+                    await asyncio.shield(start_recorded)
                 if isinstance(chunk, TextDelta):
                     buffer.add(guard.filter(chunk.text))
                     if guard.ended:
@@ -164,11 +164,11 @@ class Replies:
             _log.exception("reply failed", room=room, reply=reply_id)
             truncated, why = True, f"Something unexpected went wrong ({type(error).__name__}). Regenerate to try again."
         finally:
-            flushing.cancel()
+            flush_task.cancel()
         if not complete:  # in this task, which opened the connection: it is closed before anything else happens
             await _close_stream(reply)
-        await asyncio.wait([recorded])
-        if recorded.cancelled():  # its start could not be recorded, so nothing of it was shown
+        await asyncio.wait([start_recorded])
+        if start_recorded.cancelled():  # its start could not be recorded, so nothing of it was shown
             self._remove(buffer)
             raise asyncio.CancelledError
         buffer.add(guard.flush())
@@ -205,7 +205,7 @@ class _ReplyBuffer:
 
     def __init__(self, store: Store, room: str, reply_id: str, speaker: str) -> None:
         self.text = ""
-        self.over = False
+        self.is_complete = False
         """Whether the text is complete."""
         self._store = store
         self.room = room
@@ -227,7 +227,7 @@ class _ReplyBuffer:
             self._notifier.text_changed(self.text)
 
     def finish(self) -> None:
-        self.over = True
+        self.is_complete = True
         self._notifier.finish(self.text)
 
     @property

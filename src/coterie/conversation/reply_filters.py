@@ -34,16 +34,16 @@ class LengthLimit:
             return text
         if self.reached:
             return ""
-        for place, letter in enumerate(text):
+        for position, letter in enumerate(text):
             if not letter.isspace():
                 self._word += letter
                 self._track_quotes(letter)
             elif self._word:
                 self._words += 1
-                self.reached = self._is_used_up(self._limit)
+                self.reached = self._is_reached(self._limit)
                 self._word = ""
                 if self.reached:
-                    return text[:place] + "".join(reversed(self._open))
+                    return text[:position] + "".join(reversed(self._open))
         return text
 
     def _track_quotes(self, letter: str) -> None:
@@ -52,7 +52,7 @@ class LengthLimit:
         elif closing := _CLOSED_BY.get(letter):
             self._open.append(closing)
 
-    def _is_used_up(self, limit: int) -> bool:
+    def _is_reached(self, limit: int) -> bool:
         if self._words < limit or not _SENTENCE_ENDS.search(self._word) or _ABBREVIATION.search(self._word):
             return False
         return not self._open or self._words >= limit * _OPEN_QUOTE_ALLOWANCE
@@ -69,14 +69,14 @@ class SpeakerGuard:
         self, own: Iterable[str] = (), others: Iterable[str] = (), length_limit: LengthLimit | None = None
     ) -> None:
         """`own` and `others` are the names that may label a line; without names nothing is cut."""
-        mine = set(map(str.casefold, _labels(own)))
-        theirs = [name for name in _labels(others) if name.casefold() not in mine]
+        own_labels = set(map(str.casefold, _labels(own)))
+        other_labels = [name for name in _labels(others) if name.casefold() not in own_labels]
         self.ended = False
         """Whether another speaker began or the length limit was reached; later text is dropped."""
         self._length_limit = length_limit or LengthLimit()
-        self._names = tuple(mine | {name.casefold() for name in theirs})
+        self._names = tuple(own_labels | {name.casefold() for name in other_labels})
         self._own = _pattern(_labels(own))
-        self._others = _pattern(theirs)
+        self._others = _pattern(other_labels)
         self._held = ""
         self._at_line_start = True
         self._has_text = False
@@ -86,16 +86,16 @@ class SpeakerGuard:
         if self.ended:
             return ""
         self._held += text
-        shown = ""
+        visible = ""
         while self._held:
             if self._at_line_start:
-                if self._undecided():
+                if self._may_become_label():
                     break
                 if self._has_text and self._others and self._others.match(self._held):
                     self.ended, self._held = True, ""
                     break
                 gap = len(self._held) - len(self._held.lstrip())
-                shown += self._held[:gap]
+                visible += self._held[:gap]
                 if (label := self._label()) is not None:
                     self._held = self._held[label.end() :]
                     continue  # a label may follow a label
@@ -105,12 +105,12 @@ class SpeakerGuard:
             end = self._held.find("\n")
             end = len(self._held) if end < 0 else end
             self._has_text = self._has_text or bool(self._held[:end].strip())
-            shown, self._held = shown + self._held[:end], self._held[end:]
+            visible, self._held = visible + self._held[:end], self._held[end:]
             self._at_line_start = bool(self._held)
-        shown = self._length_limit.filter(shown)
+        visible = self._length_limit.filter(visible)
         if self._length_limit.reached:
             self.ended, self._held = True, ""
-        return shown
+        return visible
 
     def flush(self) -> str:
         """The text still held back at the end of the stream: it did not become another's label."""
@@ -125,15 +125,15 @@ class SpeakerGuard:
                 return label
         return None
 
-    def _undecided(self) -> bool:
+    def _may_become_label(self) -> bool:
         if not self._names:
             return False
         if (label := self._label()) and label.end() == len(self._held):
             return True  # the space after the label has not arrived yet
-        bare = re.sub(f"^{_BEFORE}", "", self._held).casefold()
-        if any(name.startswith(bare) for name in self._names):
+        start = re.sub(f"^{_BEFORE}", "", self._held).casefold()
+        if any(name.startswith(start) for name in self._names):
             return True
-        return any(bare.startswith(name) and re.fullmatch(_AFTER, bare[len(name) :]) for name in self._names)
+        return any(start.startswith(name) and re.fullmatch(_AFTER, start[len(name) :]) for name in self._names)
 
 
 def _labels(names: Iterable[str]) -> list[str]:

@@ -20,7 +20,7 @@ SCHEMA = """
     CREATE VIRTUAL TABLE IF NOT EXISTS turn_words USING fts5(
         text, content='', contentless_delete=1, tokenize='unicode61 remove_diacritics 2');
 """
-_FIND = "FROM json_each(?1) j CROSS JOIN {} t WHERE t.room = j.value->>0 AND t.id = j.value->>1"
+_JOIN_KEYS = "FROM json_each(?1) j CROSS JOIN {} t WHERE t.room = j.value->>0 AND t.id = j.value->>1"
 _BATCH = 2_000
 _MAX_WORDS = 12
 _WORD = re.compile(r"[^\W_]+")
@@ -39,17 +39,17 @@ def update_index(rows: Rows, changed: ChangedKeys) -> None:
 
 def _index(rows: Rows, keys: Sequence[Sequence[object]]) -> None:
     for start in range(0, len(keys), _BATCH):
-        wanted = json.dumps(keys[start : start + _BATCH])
-        old = rows.all(f"SELECT t.doc {_FIND.format('turn_doc')}", (wanted,))
+        keys_json = json.dumps(keys[start : start + _BATCH])
+        old = rows.all(f"SELECT t.doc {_JOIN_KEYS.format('turn_doc')}", (keys_json,))
         rows.many("DELETE FROM turn_words WHERE rowid = ?", old)
         rows.many("DELETE FROM turn_doc WHERE doc = ?", old)
-        ended = f"{_FIND.format('turn')} AND t.state <> 'open' AND t.text <> '' ORDER BY j.key"
-        rows.run(f"INSERT INTO turn_doc(room, id) SELECT t.room, t.id {ended}", (wanted,))
+        ended = f"{_JOIN_KEYS.format('turn')} AND t.state <> 'open' AND t.text <> '' ORDER BY j.key"
+        rows.run(f"INSERT INTO turn_doc(room, id) SELECT t.room, t.id {ended}", (keys_json,))
         rows.run(
             "INSERT INTO turn_words(rowid, text) SELECT d.doc, t.text FROM json_each(?1) j"
             " JOIN turn_doc d ON d.room = j.value->>0 AND d.id = j.value->>1"
             " JOIN turn t ON t.room = d.room AND t.id = d.id",
-            (wanted,),
+            (keys_json,),
         )
 
 
@@ -82,14 +82,14 @@ def search_messages(
         " WHERE turn_words MATCH ?1 AND (?2 IS NULL OR d.room = ?2) ORDER BY w.rank, d.doc DESC LIMIT ?3 OFFSET ?4",
         (match, room, limit, offset),
     )
-    return [SearchHit(found_in, turn, snippet(text, words)) for found_in, turn, text in rows]
+    return [SearchHit(hit_room, turn, snippet(text, words)) for hit_room, turn, text in rows]
 
 
 def snippet(text: str, words: Sequence[str]) -> tuple[SnippetPart, ...]:
     """The text around the first hit, on one line."""
-    prefixes = tuple(_folded(word) for word in words)
+    prefixes = tuple(_fold(word) for word in words)
     flat = " ".join(text.split())
-    hits = [match.span() for match in _WORD.finditer(flat) if _folded(match[0]).startswith(prefixes)]
+    hits = [match.span() for match in _WORD.finditer(flat) if _fold(match[0]).startswith(prefixes)]
     first = hits[0][0] if hits else 0
     begin = max(0, first - _CONTEXT)
     end = min(len(flat), first + 2 * _CONTEXT)
@@ -105,7 +105,7 @@ def snippet(text: str, words: Sequence[str]) -> tuple[SnippetPart, ...]:
     return tuple(part for part in parts if part.text)
 
 
-def _folded(word: str) -> str:
+def _fold(word: str) -> str:
     """Without case and accents, as the index compares words."""
-    bare = unicodedata.normalize("NFKD", word)
-    return "".join(letter for letter in bare if not unicodedata.combining(letter)).casefold()
+    decomposed = unicodedata.normalize("NFKD", word)
+    return "".join(letter for letter in decomposed if not unicodedata.combining(letter)).casefold()

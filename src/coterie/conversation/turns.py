@@ -63,14 +63,15 @@ class Turn:
 
 def turn_begun_by(event: AnyEvent) -> Turn | None:
     """The turn that an event begins, as the projection stores it; None for an event that begins no turn."""
+    answers = None
     match event.payload:
-        case UserTurn() as it:
-            turn_id, speaker, text, segments, answers = it.turn, it.author, it.text, it.segments, None
-        case AssistantTurnStarted() as it:
-            turn_id, speaker, text, segments, answers = it.reply, it.speaker, "", (), it.answers
+        case UserTurn() as payload:
+            turn_id, speaker, text, segments = payload.turn, payload.author, payload.text, payload.segments
+        case AssistantTurnStarted() as payload:
+            turn_id, speaker, text, segments, answers = payload.reply, payload.speaker, "", (), payload.answers
         case _:
             return None
-    by_person = isinstance(it, UserTurn)
+    by_person = isinstance(payload, UserTurn)
     return Turn(
         id=turn_id,
         room=event.stream,
@@ -84,9 +85,9 @@ def turn_begun_by(event: AnyEvent) -> Turn | None:
         model="",
         at=event.ts,
         by_person=by_person,
-        to=it.to,
-        present=it.present,
-        sent=it.sent,
+        to=payload.to,
+        present=payload.present,
+        sent=payload.sent,
     )
 
 
@@ -106,49 +107,49 @@ class TurnsProjection(Projection):
     derived = search.SCHEMA
 
     @on(UserTurn)
-    def said(self, rows: Rows, event: Event[UserTurn]) -> None:
-        it = event.payload
+    def user_turn(self, rows: Rows, event: Event[UserTurn]) -> None:
+        payload = event.payload
         rows.run(
             "INSERT INTO turn(room, id, seq, speaker, text, segments, state, at, recipients, present, sent)"
             " VALUES (?, ?, ?, ?, ?, ?, 'done', ?, ?, ?, ?)",
             (
                 event.stream,
-                it.turn,
+                payload.turn,
                 event.seq,
-                it.author,
-                it.text,
-                _to_json(it.segments),
+                payload.author,
+                payload.text,
+                _to_json(payload.segments),
                 to_micros(event.ts),
-                json.dumps(it.to),
-                json.dumps(it.present),
-                to_micros(it.sent) if it.sent is not None else None,
+                json.dumps(payload.to),
+                json.dumps(payload.present),
+                to_micros(payload.sent) if payload.sent is not None else None,
             ),
         )
 
     @on(UserTurnEdit)
     def edited(self, rows: Rows, event: Event[UserTurnEdit]) -> None:
-        it = event.payload
+        payload = event.payload
         rows.run(
             "UPDATE turn SET text = ?, segments = ? WHERE room = ? AND id = ?",
-            (it.text, _to_json(it.segments), event.stream, it.turn),
+            (payload.text, _to_json(payload.segments), event.stream, payload.turn),
         )
 
     @on(AssistantTurnStarted)
     def started(self, rows: Rows, event: Event[AssistantTurnStarted]) -> None:
-        it = event.payload
+        payload = event.payload
         rows.run(
             "INSERT INTO turn(room, id, seq, speaker, text, state, answers, at, recipients, present, sent)"
             " VALUES (?, ?, ?, ?, '', 'open', ?, ?, ?, ?, ?)",
             (
                 event.stream,
-                it.reply,
+                payload.reply,
                 event.seq,
-                it.speaker,
-                it.answers,
+                payload.speaker,
+                payload.answers,
                 to_micros(event.ts),
-                json.dumps(it.to),
-                json.dumps(it.present),
-                to_micros(it.sent) if it.sent is not None else None,
+                json.dumps(payload.to),
+                json.dumps(payload.present),
+                to_micros(payload.sent) if payload.sent is not None else None,
             ),
         )
 
@@ -161,10 +162,11 @@ class TurnsProjection(Projection):
 
     @on(AssistantTurn)
     def ended(self, rows: Rows, event: Event[AssistantTurn]) -> None:
-        it = event.payload
+        payload = event.payload
+        state = "truncated" if payload.truncated else "done"
         rows.run(
             "UPDATE turn SET text = ?, state = ?, why = ?, status = ?, model = ? WHERE room = ? AND id = ?",
-            (it.text, "truncated" if it.truncated else "done", it.why, it.status, it.model, event.stream, it.reply),
+            (payload.text, state, payload.why, payload.status, payload.model, event.stream, payload.reply),
         )
 
     def update_derived(self, rows: Rows, changed: ChangedKeys | None) -> None:
@@ -187,7 +189,7 @@ class TurnQueries:
         rows = self._store.query(f"SELECT {_COLUMNS} FROM turn WHERE room = ? AND id = ?", (room, turn_id))  # noqa: S608
         if not rows:
             raise NoSuchTurn("This chat has no such turn.", "It may have been taken back: reload the chat.")
-        return _turn(rows[0])
+        return _turn_from_row(rows[0])
 
     def latest(self, room: str, limit: int, before: int | None = None) -> list[Turn]:
         """The newest turns, oldest first; only those before a seq if one is given."""
@@ -196,7 +198,7 @@ class TurnQueries:
             " ORDER BY seq DESC LIMIT ?3",
             (room, before, limit),
         )
-        return [_turn(row) for row in reversed(rows)]
+        return [_turn_from_row(row) for row in reversed(rows)]
 
     def last_with_text(self, room: str) -> Turn | None:
         """The last turn that is not empty: a reply that has just started still is."""
@@ -208,7 +210,7 @@ class TurnQueries:
             f"SELECT {_COLUMNS} FROM turn WHERE room = ? AND segments IS NULL ORDER BY seq DESC LIMIT 1",  # noqa: S608
             (room,),
         )
-        return _turn(rows[0]) if rows else None
+        return _turn_from_row(rows[0]) if rows else None
 
     def count(self, room: str) -> int:
         return int(self._store.query("SELECT count(*) FROM turn WHERE room = ?", (room,))[0][0])
@@ -218,7 +220,7 @@ class TurnQueries:
             f"SELECT {_COLUMNS} FROM turn WHERE state = 'open' AND (?1 IS NULL OR room = ?1)",  # noqa: S608
             (room,),
         )
-        return [_turn(row) for row in rows]
+        return [_turn_from_row(row) for row in rows]
 
     def ids_after(self, room: str, seq: int) -> set[str]:
         """The turns that start after a seq."""
@@ -238,12 +240,12 @@ _segments = TypeAdapter(tuple[Segment, ...])
 
 
 @functools.lru_cache(maxsize=1_024)
-def _ids(column: str) -> tuple[str, ...]:
+def _parse_ids(column: str) -> tuple[str, ...]:
     """Cached: hundreds of turns in a row have the same few people."""
     return tuple(json.loads(column))
 
 
-def _turn(row: tuple[Any, ...]) -> Turn:
+def _turn_from_row(row: tuple[Any, ...]) -> Turn:
     turn_id, room, seq, speaker, text, segments, state, why, answers, model, at, recipients, present, sent, status = row
     parts = _segments.validate_json(segments) if segments else ()
     return Turn(
@@ -259,8 +261,8 @@ def _turn(row: tuple[Any, ...]) -> Turn:
         model,
         from_micros(at),
         segments is not None,
-        _ids(recipients),
-        _ids(present),
+        _parse_ids(recipients),
+        _parse_ids(present),
         from_micros(sent) if sent is not None else None,
         status,
     )

@@ -70,14 +70,14 @@ class PendingQuestionsProjection(Projection):
 
     @on(QuestionAsked)
     def asked(self, rows: Rows, event: Event[QuestionAsked]) -> None:
-        it = event.payload
-        params = (it.room.surface, it.room.id, it.person, it.action, json.dumps(it.choices))
+        payload = event.payload
+        params = (payload.room.surface, payload.room.id, payload.person, payload.action, json.dumps(payload.choices))
         rows.run("INSERT OR REPLACE INTO question VALUES (?, ?, ?, ?, ?)", params)
 
     @on(QuestionSettled)
     def settled(self, rows: Rows, event: Event[QuestionSettled]) -> None:
-        it = event.payload
-        params = (it.room.surface, it.room.id, it.person)
+        payload = event.payload
+        params = (payload.room.surface, payload.room.id, payload.person)
         rows.run("DELETE FROM question WHERE surface = ? AND room = ? AND person = ?", params)
 
 
@@ -164,13 +164,13 @@ class Commands:
 
     async def start(self, incoming: IncomingCommand) -> OutgoingStream:
         person = self._chats.sender(incoming)
-        bound = self._rooms.find(incoming.room)
-        if bound is not None:
-            name = self._chats.characters.get(bound.character).name
+        binding = self._rooms.find(incoming.room)
+        if binding is not None:
+            name = self._chats.characters.get(binding.character).name
             yield _notice(incoming, f"Hello {person.name}. {name} is here; just write. {self._prefix(incoming)}help")
             return
-        bound, greeting = await self._chats.begin_chat(incoming.room, person)
-        name = self._chats.characters.get(bound.character).name
+        binding, greeting = await self._chats.begin_chat(incoming.room, person)
+        name = self._chats.characters.get(binding.character).name
         yield _notice(
             incoming, f"Hello {person.name}. You are with {name}. {self._prefix(incoming)}help lists commands."
         )
@@ -184,12 +184,12 @@ class Commands:
     async def new(self, incoming: IncomingCommand) -> OutgoingStream:
         person = self._chats.sender(incoming)
         mode, title = self._mode_and_title(incoming.arguments)
-        surface, here = self._surfaces[incoming.room.surface], self._rooms.find(incoming.room)
-        if here is not None:
-            self._chats.check_room(person, here)
-        character = here.character if here is not None else None
+        surface, binding = self._surfaces[incoming.room.surface], self._rooms.find(incoming.room)
+        if binding is not None:
+            self._chats.check_room(person, binding)
+        character = binding.character if binding is not None else None
         if not surface.capabilities.can_create_rooms:
-            if here is None:
+            if binding is None:
                 _, greeting = await self._chats.begin_chat(incoming.room, person, title=title, mode=mode)
             else:
                 greeting = await self._chats.restart_chat(self._own_room(incoming, person), person, mode=mode)
@@ -216,34 +216,34 @@ class Commands:
 
     async def chats(self, incoming: IncomingCommand) -> OutgoingStream:
         person = self._chats.sender(incoming)
-        rooms = self._rooms.of_person(person.id, incoming.room.surface)
         lines = [
-            f"{bound.number}. {self._title(bound)}{' (here)' if bound.room == incoming.room else ''}" for bound in rooms
+            f"{room.number}. {self._title(room)}{' (here)' if room.room == incoming.room else ''}"
+            for room in self._rooms.of_person(person.id, incoming.room.surface)
         ]
         yield _notice(incoming, "\n".join(lines) or "No chats yet. Write a message to begin one.")
 
     async def rename(self, incoming: IncomingCommand) -> OutgoingStream:
         person, title = self._chats.sender(incoming), " ".join(incoming.arguments.split())[:100]
-        bound = self._own_room(incoming, person)
+        binding = self._own_room(incoming, person)
         if not title:
             yield _notice(incoming, f"Give the new name: {self._prefix(incoming)}rename NAME")
             return
-        await self._rooms.record(RoomRenamed(room=bound.room, title=title), person.id)
-        await self._chats.conversation(bound.mode).rename(bound.context, title)
-        await self._surfaces[bound.room.surface].rename_room(bound.room, title)
+        await self._rooms.record(RoomRenamed(room=binding.room, title=title), person.id)
+        await self._chats.conversation(binding.mode).rename(binding.context, title)
+        await self._surfaces[binding.room.surface].rename_room(binding.room, title)
         yield _notice(incoming, f"This chat is called “{title}” now.")
 
     async def agent(self, incoming: IncomingCommand) -> OutgoingStream:
         person, name = self._chats.sender(incoming), incoming.arguments.strip()
-        bound = self._rooms.find(incoming.room)
+        binding = self._rooms.find(incoming.room)
         if not name:
-            allowed = [one for one in self._chats.characters.all() if self._people.may_talk(person.id, one.id)]
-            here = bound.character if bound is not None else None
-            names = ", ".join(f"{one.name} (here)" if one.id == here else one.name for one in allowed)
+            current = binding.character if binding is not None else None
+            allowed = self._chats.characters_for(person)
+            names = ", ".join(f"{each.name}{' (here)' if each.id == current else ''}" for each in allowed)
             yield _notice(incoming, f"You can talk with: {names or 'no character yet'}.")
             return
         character = self._chats.characters.find(name)
-        if bound is None:
+        if binding is None:
             _, greeting = await self._chats.begin_chat(incoming.room, person, character.id)
         else:
             greeting = await self._chats.restart_chat(self._own_room(incoming, person), person, character.id)
@@ -252,11 +252,11 @@ class Commands:
             yield OutgoingMessage(room=incoming.room, text=greeting)
 
     async def settings(self, incoming: IncomingCommand) -> OutgoingStream:
-        prefix, bound = self._prefix(incoming), self._rooms.find(incoming.room)
-        here = self._chats.characters.get(bound.character).name if bound is not None else "no character yet"
+        prefix, binding = self._prefix(incoming), self._rooms.find(incoming.room)
+        character = self._chats.characters.get(binding.character).name if binding is not None else "no character yet"
         lines = [
-            f"Who answers here: {here} ({prefix}agent NAME)",
-            f"Name of this chat: {bound.title if bound is not None else 'none yet'} ({prefix}rename NAME)",
+            f"Who answers here: {character} ({prefix}agent NAME)",
+            f"Name of this chat: {binding.title if binding is not None else 'none yet'} ({prefix}rename NAME)",
             f"Who answers otherwise: {self._settings.default_character or 'the first character'}"
             " (surfaces.default_character in config.toml)",
             f"Strangers: {self._settings.strangers} (surfaces.strangers)",
@@ -266,30 +266,30 @@ class Commands:
         yield _notice(incoming, "\n".join(lines))
 
     async def context(self, incoming: IncomingCommand) -> OutgoingStream:
-        bound = self._own_room(incoming, self._chats.sender(incoming))
-        status = self._chats.conversation(bound.mode).status(bound.context)
+        binding = self._own_room(incoming, self._chats.sender(incoming))
+        status = self._chats.conversation(binding.mode).status(binding.context)
         lines = [f"{status.title}, with {status.character}: {status.turns} turns"]
         lines += [f"{name}: {value}" for name, value in status.notes]
-        lines.append(f"id: {bound.context}")
+        lines.append(f"id: {binding.context}")
         yield _notice(incoming, "\n".join(lines))
 
     async def save(self, incoming: IncomingCommand) -> OutgoingStream:
         person = self._chats.sender(incoming)
-        bound = self._own_room(incoming, person)
-        name = " ".join(incoming.arguments.split())[:100] or bound.title
-        await self._rooms.record(ContextSaved(room=bound.room, context=bound.context, name=name), person.id)
+        binding = self._own_room(incoming, person)
+        name = " ".join(incoming.arguments.split())[:100] or binding.title
+        await self._rooms.record(ContextSaved(room=binding.room, context=binding.context, name=name), person.id)
         yield _notice(incoming, f"Saved as “{name}”. {self._prefix(incoming)}load returns to it.")
 
     async def load(self, incoming: IncomingCommand) -> OutgoingStream:
         person, number = self._chats.sender(incoming), incoming.arguments.strip()
-        bound = self._own_room(incoming, person)
-        contexts = self._rooms.contexts(bound.room)
+        binding = self._own_room(incoming, person)
+        contexts = self._rooms.contexts(binding.room)
         choices = tuple(context.context for context in contexts)
         if number.isdecimal() and 1 <= int(number) <= len(choices):
             yield await self._switch(incoming, person, contexts[int(number) - 1])
             return
-        await self._questions.ask(bound.room, person.id, "load", choices)
-        lines = [f"{n}. {self._describe(context, bound)}" for n, context in enumerate(contexts, 1)]
+        await self._questions.ask(binding.room, person.id, "load", choices)
+        lines = [f"{n}. {self._describe(context, binding)}" for n, context in enumerate(contexts, 1)]
         buttons = tuple(Button(label=str(n), action="choose", payload=str(n)) for n in range(1, len(choices) + 1))
         text = "\n".join(["Which one? Answer with its number.", *lines])
         yield OutgoingUI(room=incoming.room, text=text, buttons=buttons)
@@ -306,13 +306,13 @@ class Commands:
         if question is None or question.choices:
             yield _notice(incoming, "There is no open question." if question is None else "Answer with a number.")
             return
-        bound = self._own_room(incoming, person)
+        binding = self._own_room(incoming, person)
         await self._questions.close(incoming.room, person.id)
         if question.action == "archive":
-            await self._rooms.record(RoomArchived(room=bound.room), person.id)
+            await self._rooms.record(RoomArchived(room=binding.room), person.id)
             yield _notice(incoming, "This chat is archived.")
         else:
-            greeting = await self._chats.restart_chat(bound, person)
+            greeting = await self._chats.restart_chat(binding, person)
             yield _notice(incoming, "A new chat begins here.")
             if greeting:
                 yield OutgoingMessage(room=incoming.room, text=greeting)
@@ -335,16 +335,16 @@ class Commands:
         yield await self._choose(incoming, person, number)
 
     async def stop(self, incoming: IncomingCommand) -> OutgoingStream:
-        bound = self._own_room(incoming, self._chats.sender(incoming))
-        if not await self._chats.conversation(bound.mode).stop(bound.context):
+        binding = self._own_room(incoming, self._chats.sender(incoming))
+        if not await self._chats.conversation(binding.mode).stop(binding.context):
             yield _notice(incoming, "No reply is running.")
 
     async def retry(self, incoming: IncomingCommand) -> OutgoingStream:
         person = self._chats.sender(incoming)
-        bound = self._own_room(incoming, person)
+        binding = self._own_room(incoming, person)
         yield OutgoingTyping(room=incoming.room)
-        updates = self._chats.conversation(bound.mode).retry(bound.context, person=person.id)
-        async for outgoing in self._chats.outgoing(updates, incoming.room):
+        updates = self._chats.conversation(binding.mode).retry(binding.context, person=person.id)
+        async for outgoing in self._chats.to_outgoing(updates, incoming.room):
             yield outgoing
 
     async def link(self, incoming: IncomingCommand) -> OutgoingStream:
@@ -362,22 +362,22 @@ class Commands:
         yield _notice(incoming, f"{person.name} ({pairing.account} on {pairing.surface}) may talk here now.")
 
     async def invite(self, incoming: IncomingCommand) -> OutgoingStream:
-        person, bound = self._chats.sender(incoming), self._own_room(incoming, self._chats.sender(incoming))
+        person, binding = self._chats.sender(incoming), self._own_room(incoming, self._chats.sender(incoming))
         if not incoming.arguments.strip():
-            names = ", ".join(self._people.person(guest).name for guest in self._rooms.guests(bound.room))
+            names = ", ".join(self._people.person(guest).name for guest in self._rooms.guests(binding.room))
             yield _notice(incoming, f"Guests here: {names or 'none'}. {self._prefix(incoming)}invite NAME adds one.")
             return
         guest = self._people.find(incoming.arguments.strip())
         if not person.is_owner:  # only the owner invites people who may not talk with the character otherwise
-            self._chats.check_character(guest, bound.character)
-        await self._rooms.record(RoomShared(room=bound.room, person=guest.id), person.id)
+            self._chats.check_character(guest, binding.character)
+        await self._rooms.record(RoomShared(room=binding.room, person=guest.id), person.id)
         yield _notice(incoming, f"{guest.name} may talk here from now on.")
 
     async def uninvite(self, incoming: IncomingCommand) -> OutgoingStream:
-        person, bound = self._chats.sender(incoming), self._own_room(incoming, self._chats.sender(incoming))
+        person, binding = self._chats.sender(incoming), self._own_room(incoming, self._chats.sender(incoming))
         guest = self._people.find(incoming.arguments.strip())
-        await self._rooms.record(RoomShared(room=bound.room, person=guest.id, shared=False), person.id)
-        await self._chats.conversation(bound.mode).remove_person(bound.context, guest.id)
+        await self._rooms.record(RoomShared(room=binding.room, person=guest.id, shared=False), person.id)
+        await self._chats.conversation(binding.mode).remove_person(binding.context, guest.id)
         yield _notice(incoming, f"{guest.name} is no longer in this chat.")
 
     async def _ask(self, incoming: IncomingCommand, action: str, text: str) -> Outgoing:
@@ -391,7 +391,7 @@ class Commands:
         question = self._questions.pending(incoming.room, person.id)
         await self._questions.close(incoming.room, person.id)
         chosen = question.choices[number - 1] if question is not None else ""
-        context = next((one for one in self._rooms.contexts(incoming.room) if one.context == chosen), None)
+        context = next((context for context in self._rooms.contexts(incoming.room) if context.context == chosen), None)
         if context is None:
             raise RoomError("This context no longer exists.", "List them again with the load command.")
         return await self._switch(incoming, person, context)
@@ -402,19 +402,19 @@ class Commands:
         return _notice(incoming, f"This chat continues here: {self._describe(context, None)}.")
 
     def _own_room(self, incoming: Incoming, person: Person) -> RoomBinding:
-        bound = self._rooms.get(incoming.room)
-        if bound.person != person.id and not person.is_owner:
+        binding = self._rooms.get(incoming.room)
+        if binding.person != person.id and not person.is_owner:
             raise NoSuchRoom("This chat is somebody else's.", "Begin one of your own.")
-        return bound
+        return binding
 
-    def _describe(self, context: RoomContext, bound: RoomBinding | None) -> str:
+    def _describe(self, context: RoomContext, binding: RoomBinding | None) -> str:
         status = self._chats.conversation(context.mode).status(context.context)
-        current = " (now)" if bound is not None and context.context == bound.context else ""
+        current = " (now)" if binding is not None and context.context == binding.context else ""
         return f"{context.name or status.title}, with {status.character}, {status.turns} turns{current}"
 
-    def _title(self, bound: RoomBinding) -> str:
-        name = self._chats.characters.get(bound.character).name
-        return bound.title if name == bound.title else f"{bound.title}, with {name}"
+    def _title(self, binding: RoomBinding) -> str:
+        name = self._chats.characters.get(binding.character).name
+        return binding.title if name == binding.title else f"{binding.title}, with {name}"
 
     def _prefix(self, incoming: Incoming) -> str:
         return self._surfaces[incoming.room.surface].capabilities.command_prefix

@@ -27,12 +27,18 @@ from coterie.messaging.inbox import room_stream
 from coterie.messaging.ports import Surface
 from coterie.messaging.protocol import AnyDeliverable, Deliverable, Incoming, OutgoingMessage, RoomRef
 
-_SHAPE: TypeAdapter[Deliverable] = TypeAdapter(AnyDeliverable)
+_MODEL: TypeAdapter[Deliverable] = TypeAdapter(AnyDeliverable)
 _SELECT = (
     "SELECT o.token, o.outgoing, o.tried, p.message, o.state, o.at, o.message, o.perhaps_twice, o.error"
     " FROM outbox o LEFT JOIN outbox_opened p ON p.token = o.token"
 )
 DeliveryState = Literal["waiting", "delivered", "failed"]
+Step = Callable[[RoomRef], Awaitable[bool]]
+"""Processes the next item of a room; False if there is none."""
+GIVE_UP_AFTER = timedelta(hours=24)
+MAX_PAUSE_S = 60.0
+_PAUSE_AFTER_ERROR_S = 5.0
+_log = get_logger(__name__)
 
 
 class MessageQueued(Payload, kind="message_queued"):
@@ -112,12 +118,12 @@ class OutboxProjection(Projection):
 
     @on(MessageQueued)
     def queued(self, rows: Rows, event: Event[MessageQueued]) -> None:
-        it = event.payload
-        room = it.outgoing.room
+        payload = event.payload
+        outgoing, room, at = payload.outgoing, payload.outgoing.room, to_micros(event.ts)
         rows.run(
             "INSERT INTO outbox(token, id, surface, room, outgoing, answers, state, at)"
             " VALUES (?, ?, ?, ?, ?, ?, 'waiting', ?)",
-            (it.token, event.id, room.surface, room.id, it.outgoing.model_dump_json(), it.answers, to_micros(event.ts)),
+            (payload.token, event.id, room.surface, room.id, outgoing.model_dump_json(), payload.answers, at),
         )
 
     @on(MessageOpened)
@@ -131,16 +137,16 @@ class OutboxProjection(Projection):
 
     @on(MessageDelivered)
     def delivered(self, rows: Rows, event: Event[MessageDelivered]) -> None:
-        it = event.payload
+        payload = event.payload
         rows.run(
             "UPDATE outbox SET state = 'delivered', message = ?, perhaps_twice = ? WHERE token = ?",
-            (it.message, it.perhaps_twice, it.token),
+            (payload.message, payload.perhaps_twice, payload.token),
         )
 
     @on(DeliveryFailed)
     def failed(self, rows: Rows, event: Event[DeliveryFailed]) -> None:
-        it = event.payload
-        rows.run("UPDATE outbox SET state = 'failed', error = ? WHERE token = ?", (it.error, it.token))
+        payload = event.payload
+        rows.run("UPDATE outbox SET state = 'failed', error = ? WHERE token = ?", (payload.error, payload.token))
 
 
 def message_token(incoming: Incoming) -> str:
@@ -160,11 +166,11 @@ class Outbox:
 
     def next(self, room: RoomRef) -> QueuedMessage | None:
         """The oldest undelivered message of a room; later ones wait for it."""
-        found = self._select("o.state = 'waiting' AND o.surface = ? AND o.room = ?", (room.surface, room.id), limit=1)
-        return found[0] if found else None
+        items = self._select("o.state = 'waiting' AND o.surface = ? AND o.room = ?", (room.surface, room.id), limit=1)
+        return items[0] if items else None
 
-    def answers_to(self, received: int) -> list[QueuedMessage]:
-        return self._select("o.answers = ?", (received,))
+    def answers_to(self, received_id: int) -> list[QueuedMessage]:
+        return self._select("o.answers = ?", (received_id,))
 
     def uncertain(self) -> list[QueuedMessage]:
         """Messages that were possibly shown twice, and those that failed."""
@@ -182,15 +188,10 @@ class Outbox:
         rows = self._store.query(f"{_SELECT} WHERE {where} ORDER BY o.id LIMIT ?", (*params, limit))
         return [
             QueuedMessage(
-                token, _SHAPE.validate_json(outgoing), tried > 0, opened, state, from_micros(at), message, twice, error
+                token, _MODEL.validate_json(outgoing), tried > 0, opened, state, from_micros(at), message, twice, error
             )
             for token, outgoing, tried, opened, state, at, message, twice, error in rows
         ]
-
-
-Step = Callable[[RoomRef], Awaitable[bool]]
-"""Processes the next item of a room; False if there is none."""
-_PAUSE_AFTER_ERROR_S = 5.0
 
 
 class RoomQueue:
@@ -254,11 +255,6 @@ class RoomQueue:
             return True
 
 
-GIVE_UP_AFTER = timedelta(hours=24)
-MAX_PAUSE_S = 60.0
-_log = get_logger(__name__)
-
-
 class DeliveryWorker:
     def __init__(
         self,
@@ -286,11 +282,11 @@ class DeliveryWorker:
         try:
             await self._deliver(surface, queued)
         except PlatformRateLimited as error:
-            await self._not_taken(surface, queued)
+            await self._record_not_taken(surface, queued)
             await self._sleep(error.retry_after_s)
         except PlatformUnreachable as error:
             if not error.ambiguous:
-                await self._not_taken(surface, queued)
+                await self._record_not_taken(surface, queued)
             await self._pause_after(queued, error)
         except PlatformRefused as error:
             await self._give_up(queued, str(error))
@@ -314,13 +310,13 @@ class DeliveryWorker:
                 message, maybe_sent = await surface.send(outgoing, queued.token), True
         else:
             message = await surface.send(outgoing, queued.token)
-        twice = maybe_sent and not surface.capabilities.deduplicates
-        if twice:
+        perhaps_twice = maybe_sent and not surface.capabilities.deduplicates
+        if perhaps_twice:
             _log.warning("possibly shown twice", surface=surface.name, room=outgoing.room.id, token=queued.token)
-        await self._record(queued, MessageDelivered(token=queued.token, message=message, perhaps_twice=twice))
+        await self._record(queued, MessageDelivered(token=queued.token, message=message, perhaps_twice=perhaps_twice))
         self._tries.pop(queued.token, None)
 
-    async def _not_taken(self, surface: Surface, queued: QueuedMessage) -> None:
+    async def _record_not_taken(self, surface: Surface, queued: QueuedMessage) -> None:
         if not surface.capabilities.deduplicates:
             await self._record(queued, DeliveryTried(token=queued.token, not_taken=True))
 

@@ -119,7 +119,7 @@ class RoomFiles:
 
     def _create(self, folder: Path, name: str) -> tuple[BinaryIO, Path]:
         """A new file of that name, with a number if the name is taken."""
-        stem, suffix = _split(name)
+        stem, suffix = _split_suffix(name)
         for number in range(_TRIES):
             # After a few numbers a unique id: counting through thousands of files would be slow.
             counter = "" if number == 0 else f" ({number if number < _NUMBERED_TRIES else new_id()})"
@@ -144,7 +144,7 @@ def safe_name(name: str) -> str:
     """A name that is a plain file name on any operating system."""
     base = unicodedata.normalize("NFKC", name[:_MAX_NAME]).replace("\\", "/").rpartition("/")[2]
     letters = "".join(letter if unicodedata.category(letter)[0] in "LN" else _replace_unsafe(letter) for letter in base)
-    stem, suffix = _split(letters.strip(" ."))
+    stem, suffix = _split_suffix(letters.strip(" ."))
     stem = _truncate(stem, _MAX_STEM_BYTES).strip(" .") or "file"
     safe = f"{stem}{_truncate(suffix, _MAX_SUFFIX_BYTES).rstrip(' .')}"
     return f"_{safe}" if _RESERVED.match(safe) else safe
@@ -165,7 +165,7 @@ def _replace_unsafe(letter: str) -> str:
     return "_" if _UNSAFE.match(letter) else letter
 
 
-def _split(name: str) -> tuple[str, str]:
+def _split_suffix(name: str) -> tuple[str, str]:
     stem, dot, suffix = name.rpartition(".")
     return (stem, f".{suffix}") if dot and stem and suffix else (name, "")
 

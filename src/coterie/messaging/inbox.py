@@ -19,8 +19,10 @@ from coterie.eventstore import Event, NewEvent, Payload, Projection, Rows, Store
 from coterie.messaging.protocol import Account, AnyIncoming, Incoming, IncomingMessage, RoomRef
 from coterie.messaging.settings import SurfacesSettings
 
-_SHAPE: TypeAdapter[Incoming] = TypeAdapter(AnyIncoming)
+_MODEL: TypeAdapter[Incoming] = TypeAdapter(AnyIncoming)
 _PAGE_SIZE = 200
+_MAX_LINES = 40
+"""A merged message has at most this many lines."""
 
 
 class MessageReceived(Payload, kind="message_received"):
@@ -78,14 +80,14 @@ class InboxProjection(Projection):
 
     @on(MessageReceived)
     def received(self, rows: Rows, event: Event[MessageReceived]) -> None:
-        it = event.payload.incoming
+        incoming, room = event.payload.incoming, event.payload.incoming.room
         rows.run(
             "INSERT INTO inbox VALUES (?, ?, ?, ?, ?, 'waiting', NULL, ?)",
-            (event.id, it.room.surface, it.room.id, it.account.id, it.model_dump_json(), to_micros(event.ts)),
+            (event.id, room.surface, room.id, incoming.account.id, incoming.model_dump_json(), to_micros(event.ts)),
         )
 
     @on(MessagesBatched)
-    def gathered(self, rows: Rows, event: Event[MessagesBatched]) -> None:
+    def batched(self, rows: Rows, event: Event[MessagesBatched]) -> None:
         first = event.payload.received[0]
         rows.many("UPDATE inbox SET batch = ? WHERE id = ?", [(first, message) for message in event.payload.received])
 
@@ -116,7 +118,8 @@ class Inbox:
     async def accept(self, incoming: Sequence[Incoming], cursor: SurfaceSynced | None = None) -> list[int]:
         """Record the new events, and the cursor with them. Returns the id of each event, new or received before."""
         new = {received_key(event): event for event in incoming if self.find(event) is None}
-        events = [NewEvent(room_stream(it.room), MessageReceived(incoming=it), key=key) for key, it in new.items()]
+        payloads = {key: MessageReceived(incoming=event) for key, event in new.items()}
+        events = [NewEvent(room_stream(new[key].room), payload, key=key) for key, payload in payloads.items()]
         if cursor is not None and cursor.cursor != self.cursor(cursor.surface):
             events.append(NewEvent(f"surface:{cursor.surface}", cursor))
         if events:
@@ -138,7 +141,7 @@ class Inbox:
             (room.surface, room.id, _PAGE_SIZE),
         )
         return [
-            ReceivedMessage(event, _SHAPE.validate_json(incoming), batch, from_micros(ts))
+            ReceivedMessage(event, _MODEL.validate_json(incoming), batch, from_micros(ts))
             for event, incoming, batch, ts in rows
         ]
 
@@ -146,16 +149,16 @@ class Inbox:
         rows = self._store.query("SELECT DISTINCT surface, room FROM inbox WHERE state = 'waiting'")
         return [RoomRef(surface=surface, id=room) for surface, room in rows]
 
-    def state(self, received: int) -> Literal["waiting", "answered"] | None:
-        rows = self._store.query("SELECT state FROM inbox WHERE id = ?", (received,))
+    def state(self, received_id: int) -> Literal["waiting", "answered"] | None:
+        rows = self._store.query("SELECT state FROM inbox WHERE id = ?", (received_id,))
         return rows[0][0] if rows else None
 
-    def batch_first(self, received: int) -> int:
+    def first_of_batch(self, received_id: int) -> int:
         """The message whose answer also answers this one: itself, or the first of its batch."""
-        rows = self._store.query("SELECT coalesce(batch, id) FROM inbox WHERE id = ?", (received,))
-        return int(rows[0][0]) if rows else received
+        rows = self._store.query("SELECT coalesce(batch, id) FROM inbox WHERE id = ?", (received_id,))
+        return int(rows[0][0]) if rows else received_id
 
-    def several_people(self, room: RoomRef, before: int, among: int = 20) -> bool:
+    def has_several_people(self, room: RoomRef, before: int, among: int = 20) -> bool:
         """Whether more than one account wrote recently."""
         rows = self._store.query(
             "SELECT count(DISTINCT account) FROM (SELECT account FROM inbox WHERE surface = ? AND room = ? AND id <= ?"
@@ -163,10 +166,6 @@ class Inbox:
             (room.surface, room.id, before, among),
         )
         return int(rows[0][0]) > 1
-
-
-_MAX_LINES = 40
-"""A merged message has at most this many lines."""
 
 
 class MessageBatcher:
@@ -188,16 +187,16 @@ class MessageBatcher:
         first = waiting[0]
         if first.batch is not None:  # recorded before a crash
             return [message for message in waiting if message.batch == first.batch]
-        run = self._run(waiting)
+        run = self._consecutive(waiting)
         limit = self._clock.now() - timedelta(seconds=self._settings.backlog_s)
         backlog = [message for message in run if message.at < limit]
         if len(backlog) > 1:
             return backlog
-        if len(run) > 0 and self._inbox.several_people(room, run[-1].id):
-            return await self._until_pause(room, run)
+        if len(run) > 0 and self._inbox.has_several_people(room, run[-1].id):
+            return await self._wait_for_pause(room, run)
         return waiting[:1]
 
-    async def _until_pause(self, room: RoomRef, run: Sequence[ReceivedMessage]) -> Sequence[ReceivedMessage]:
+    async def _wait_for_pause(self, room: RoomRef, run: Sequence[ReceivedMessage]) -> Sequence[ReceivedMessage]:
         deadline = run[0].ts + timedelta(seconds=self._settings.burst_most_s)
         while True:
             pause = run[-1].ts + timedelta(seconds=self._settings.burst_quiet_s)
@@ -205,15 +204,16 @@ class MessageBatcher:
             if wait <= 0:
                 return run
             await asyncio.sleep(wait)
-            run = self._run(self._inbox.waiting(room))
+            run = self._consecutive(self._inbox.waiting(room))
 
-    def _run(self, waiting: Sequence[ReceivedMessage]) -> list[ReceivedMessage]:
+    def _consecutive(self, waiting: Sequence[ReceivedMessage]) -> list[ReceivedMessage]:
         """The first consecutive messages that may be answered together: one thread, all from people who may speak."""
         run: list[ReceivedMessage] = []
         for message in waiting:
-            it = message.incoming
-            fits = isinstance(it, IncomingMessage) and message.batch is None and self._may_speak_in(it.account, it.room)
-            if not fits or (run and it.thread != run[0].incoming.thread):
+            incoming = message.incoming
+            is_unbatched = isinstance(incoming, IncomingMessage) and message.batch is None
+            is_same_thread = incoming.thread == waiting[0].incoming.thread
+            if not (is_unbatched and is_same_thread and self._may_speak_in(incoming.account, incoming.room)):
                 break
             run.append(message)
         return run
@@ -225,14 +225,15 @@ def merge_messages(batch: Sequence[ReceivedMessage]) -> Incoming:
     if len(batch) == 1 or not isinstance(first, IncomingMessage):
         return first
     messages = [received.incoming for received in batch if isinstance(received.incoming, IncomingMessage)]
-    several = len({it.account.id for it in messages}) > 1
-    lines = [f"{it.account.name or it.account.id}: {it.text}" if several else it.text for it in messages]
+    lines = [message.text for message in messages]
+    if len({message.account.id for message in messages}) > 1:
+        lines = [f"{message.account.name or message.account.id}: {message.text}" for message in messages]
     if len(lines) > _MAX_LINES:
         lines = [f"({len(lines) - _MAX_LINES} earlier messages are left out.)", *lines[-_MAX_LINES:]]
     return first.model_copy(
         update={
             "text": "\n".join(lines),
-            "attachments": tuple(file for it in messages for file in it.attachments),
+            "attachments": tuple(file for message in messages for file in message.attachments),
             "reply_to": None,
         }
     )

@@ -99,7 +99,7 @@ class MessageRouter:
 
     async def wait_idle(self) -> None:
         """Wait until every message is answered and delivered."""
-        while self.inbound.busy or self.delivery.queue.is_running:
+        while self.inbound.is_busy or self.delivery.queue.is_running:
             await self.inbound.wait_idle()
             await self.delivery.queue.wait_idle()
 
@@ -144,17 +144,17 @@ class InboundProcessor:
         Returns the id of each event, new or received before.
         """
         ids = await self.inbox.accept(incoming, cursor)
-        for received, event in zip(ids, incoming, strict=True):
+        for received_id, event in zip(ids, incoming, strict=True):
             if isinstance(event, IncomingCommand) and event.name in _IMMEDIATE_COMMANDS:
-                self._answer_immediately(received, event)
+                self._answer_immediately(received_id, event)
             else:
                 self.queue.schedule(event.room)
         return ids
 
-    async def wait_answered(self, received: int) -> None:
+    async def wait_answered(self, received_id: int) -> None:
         """Wait until every answer to it is in the outbox."""
-        if self.inbox.state(received) == "waiting":
-            await self._waiters.setdefault(received, asyncio.Event()).wait()
+        if self.inbox.state(received_id) == "waiting":
+            await self._waiters.setdefault(received_id, asyncio.Event()).wait()
 
     def is_known(self, account: Account) -> bool:
         return self._permissions.is_known(account)
@@ -165,7 +165,7 @@ class InboundProcessor:
             self.queue.schedule(room)
 
     @property
-    def busy(self) -> bool:
+    def is_busy(self) -> bool:
         return self.queue.is_running or bool(self._immediate)
 
     async def wait_idle(self) -> None:
@@ -176,10 +176,10 @@ class InboundProcessor:
         await self.queue.close()
         await asyncio.gather(*self._immediate, return_exceptions=True)
 
-    def _answer_immediately(self, received: int, incoming: IncomingCommand) -> None:
+    def _answer_immediately(self, received_id: int, incoming: IncomingCommand) -> None:
         async def answer() -> None:
-            if self.inbox.state(received) == "waiting":
-                await self._answer([ReceivedMessage(received, incoming, None, self._clock.now())])
+            if self.inbox.state(received_id) == "waiting":
+                await self._answer([ReceivedMessage(received_id, incoming, None, self._clock.now())])
 
         task = asyncio.create_task(answer(), name=f"immediate {incoming.name}")
         self._immediate.add(task)
@@ -207,8 +207,8 @@ class InboundProcessor:
         deliverables: list[Deliverable] = []
         typing_at: float | None = None
         slow_notice = asyncio.create_task(self._notify_if_slow(surface, incoming, token, batch[0].id))
-        known = self._permissions.is_known(incoming.account)
-        answers = self._dispatcher.dispatch(incoming) if known else self._permissions.refuse(incoming)
+        is_known = self._permissions.is_known(incoming.account)
+        answers = self._dispatcher.dispatch(incoming) if is_known else self._permissions.refuse(incoming)
         try:
             async for answer in answers:
                 outgoing = _in_thread(answer, incoming)
@@ -244,7 +244,7 @@ class InboundProcessor:
         is_streamed = self._delivery.outbox.shown_message(stream_token) is not None
         events: list[NewEvent] = []
         for outgoing in deliverables:
-            for part in _split(outgoing, capabilities):
+            for part in _split_message(outgoing, capabilities):
                 part_token = f"{token}.{len(events)}"
                 if is_streamed and isinstance(part, OutgoingMessage):
                     part, part_token, is_streamed = part.model_copy(update={"streamed": True}), stream_token, False
@@ -262,13 +262,13 @@ class InboundProcessor:
         with suppress(CoterieError):  # typing notices are best effort
             await surface.typing(room, on)
 
-    async def _notify_if_slow(self, surface: Surface, incoming: Incoming, token: str, received: int) -> None:
+    async def _notify_if_slow(self, surface: Surface, incoming: Incoming, token: str, received_id: int) -> None:
         if not self._settings.slow_notice_s:
             return
         await asyncio.sleep(self._settings.slow_notice_s)
         text = SLOW.format(prefix=surface.capabilities.command_prefix)
         notice = OutgoingNotification(room=incoming.room, text=text)
-        await self._store.append([queued_event(f"{token}.slow", notice, received)])
+        await self._store.append([queued_event(f"{token}.slow", notice, received_id)])
         self._delivery.queue.schedule(incoming.room)
 
 
@@ -279,7 +279,7 @@ def _in_thread(outgoing: Outgoing, incoming: Incoming) -> Outgoing:
     return outgoing.model_copy(update={"thread": incoming.thread})
 
 
-def _split(outgoing: Deliverable, capabilities: Capabilities) -> list[Deliverable]:
+def _split_message(outgoing: Deliverable, capabilities: Capabilities) -> list[Deliverable]:
     """A message in parts that the platform takes: files go with the last part, the reference with the first."""
     if not isinstance(outgoing, OutgoingMessage):
         return [outgoing]

@@ -52,10 +52,10 @@ class Permissions:
 
     def may_speak_in(self, account: Account, room: RoomRef) -> bool:
         """Whether the account's messages in this room are answered."""
-        person, bound = self._people.by_account(account.surface, account.id), self._rooms.find(room)
-        if person is None or bound is None:
+        person, binding = self._people.by_account(account.surface, account.id), self._rooms.find(room)
+        if person is None or binding is None:
             return person is not None
-        return person.is_owner or person.id == bound.person or self._rooms.is_guest(room, person.id)
+        return person.is_owner or person.id == binding.person or self._rooms.is_guest(room, person.id)
 
     async def refuse(self, incoming: Incoming) -> AsyncIterator[Outgoing]:
         """The answer to a stranger, if there is to be one; a valid code links the account."""
@@ -75,20 +75,20 @@ class Permissions:
             return PAIRING.format(minutes=minutes, code=pairing.code) if pairing is not None else None
         if key in self._refused_at and now - self._refused_at[key] < _HOUR:
             return None
-        self._refused_at = {known: at for known, at in self._refused_at.items() if now - at < _HOUR}
+        self._refused_at = {refused: at for refused, at in self._refused_at.items() if now - at < _HOUR}
         self._refused_at[key] = now
         surface = self._surfaces.get(account.surface)
         return REFUSAL.format(prefix=surface.capabilities.command_prefix if surface is not None else "/")
 
     async def _try_code(self, account: Account, code: str) -> str:
         key, now = (account.surface, account.id), self._clock.now()
-        wrong = self._wrong_codes.setdefault(key, deque(maxlen=_MAX_WRONG_CODES))
-        if len(wrong) == _MAX_WRONG_CODES and now - wrong[0] < _HOUR:
+        wrong_at = self._wrong_codes.setdefault(key, deque(maxlen=_MAX_WRONG_CODES))
+        if len(wrong_at) == _MAX_WRONG_CODES and now - wrong_at[0] < _HOUR:
             return "Too many codes were wrong. Try again in an hour."
         try:
             person = await self._people.link(code, *key, account.name)
         except BadCode as error:
-            wrong.append(now)
+            wrong_at.append(now)
             return str(error)
         self._wrong_codes.pop(key, None)
         return f"Welcome, {person.name}. This account is yours now; write as you like."

@@ -132,12 +132,12 @@ class RoomsProjection(Projection):
 
     @on(RoomBound)
     def room_bound(self, rows: Rows, event: Event[RoomBound]) -> None:
-        it = event.payload
+        room, chat = event.payload.room, event.payload
         rows.run(
             "INSERT OR REPLACE INTO surface_room VALUES (?, ?, ?, ?, ?, ?, ?, ?, 0)",
-            (it.room.surface, it.room.id, it.person, it.mode, it.character, it.context, it.title, it.number),
+            (room.surface, room.id, chat.person, chat.mode, chat.character, chat.context, chat.title, chat.number),
         )
-        self._add_context(rows, it.room, it.context, it.mode, it.character, event.id)
+        self._add_context(rows, room, chat.context, chat.mode, chat.character, event.id)
 
     @on(RoomRenamed)
     def renamed(self, rows: Rows, event: Event[RoomRenamed]) -> None:
@@ -152,11 +152,11 @@ class RoomsProjection(Projection):
 
     @on(RoomShared)
     def shared(self, rows: Rows, event: Event[RoomShared]) -> None:
-        it = event.payload
+        payload = event.payload
         change = "INSERT OR REPLACE INTO room_guest VALUES (?, ?, ?)"
-        if not it.shared:
+        if not payload.shared:
             change = "DELETE FROM room_guest WHERE surface = ? AND room = ? AND person = ?"
-        rows.run(change, (it.room.surface, it.room.id, it.person))
+        rows.run(change, (payload.room.surface, payload.room.id, payload.person))
 
     @on(RoomForgotten)
     def forgotten(self, rows: Rows, event: Event[RoomForgotten]) -> None:
@@ -166,19 +166,19 @@ class RoomsProjection(Projection):
 
     @on(ContextChanged)
     def context_changed(self, rows: Rows, event: Event[ContextChanged]) -> None:
-        it = event.payload
+        payload = event.payload
         rows.run(
             "UPDATE surface_room SET context = ?, mode = ?, character = ? WHERE surface = ? AND room = ?",
-            (it.context, it.mode, it.character, it.room.surface, it.room.id),
+            (payload.context, payload.mode, payload.character, payload.room.surface, payload.room.id),
         )
-        self._add_context(rows, it.room, it.context, it.mode, it.character, event.id)
+        self._add_context(rows, payload.room, payload.context, payload.mode, payload.character, event.id)
 
     @on(ContextSaved)
     def context_saved(self, rows: Rows, event: Event[ContextSaved]) -> None:
-        it = event.payload
+        payload = event.payload
         rows.run(
             "UPDATE room_context SET name = ? WHERE surface = ? AND room = ? AND context = ?",
-            (it.name, it.room.surface, it.room.id, it.context),
+            (payload.name, payload.room.surface, payload.room.id, payload.context),
         )
 
     def _add_context(self, rows: Rows, room: RoomRef, context: str, mode: str, character: str, since: int) -> None:
@@ -193,14 +193,14 @@ class Rooms:
         self._store = store
 
     def find(self, room: RoomRef) -> RoomBinding | None:
-        found = self._select("surface = ? AND room = ?", (room.surface, room.id))
-        return found[0] if found else None
+        bindings = self._select("surface = ? AND room = ?", (room.surface, room.id))
+        return bindings[0] if bindings else None
 
     def get(self, room: RoomRef) -> RoomBinding:
-        found = self.find(room)
-        if found is None:
+        binding = self.find(room)
+        if binding is None:
             raise NoSuchRoom("This room has no chat yet.", "Write something, and a chat begins.")
-        return found
+        return binding
 
     def of_person(self, person: str, surface: str) -> list[RoomBinding]:
         return self._select("person = ? AND surface = ? AND NOT archived", (person, surface))
@@ -249,7 +249,7 @@ class Rooms:
         person: str,
         mode: str,
         character: str,
-        opened: NewChat,
+        chat: NewChat,
         title: str,
         number: int | None = None,
     ) -> RoomBinding:
@@ -259,14 +259,14 @@ class Rooms:
             person=person,
             mode=mode,
             character=character,
-            context=opened.context,
+            context=chat.context,
             title=title,
             number=number or self.next_number(person, room.surface),
         )
         if self.find(room) is None:
             # The key binds the same chat to a room once; a forgotten room can be bound again, to another chat.
             key = f"bound:{room.surface}/{room.id}:{payload.context}"
-            await self._store.append([*opened.new_events, NewEvent(room_stream(room), payload, person, key=key)])
+            await self._store.append([*chat.new_events, NewEvent(room_stream(room), payload, person, key=key)])
         return self.get(room)
 
     async def change_context(

@@ -15,7 +15,7 @@ from weakref import WeakValueDictionary
 from coterie.base.errors import CoterieError
 from coterie.base.logging import get_logger
 from coterie.base.redaction import redact
-from coterie.characters import Characters, People, Person
+from coterie.characters import Character, Characters, People, Person
 from coterie.conversation import PermissionDenied
 from coterie.eventstore import Store
 from coterie.messaging.agents import AgentRegistry
@@ -62,8 +62,8 @@ class MessageDispatcher:
         key, kind = handler_key(incoming), type(incoming)
         for surface in (incoming.room.surface, ANY):
             for candidate in (key, ANY):
-                if (found := self._handlers.get((surface, kind, candidate))) is not None:
-                    return found
+                if (handler := self._handlers.get((surface, kind, candidate))) is not None:
+                    return handler
         return None
 
     async def dispatch(self, incoming: Incoming) -> AsyncIterator[Outgoing]:
@@ -115,28 +115,28 @@ class ChatRouter:
 
     async def handle_message(self, incoming: IncomingMessage) -> AsyncIterator[Outgoing]:
         person = self.sender(incoming)
-        bound = self.rooms.find(incoming.room)
-        if bound is not None:
-            self.check_room(person, bound)
+        binding = self.rooms.find(incoming.room)
+        if binding is not None:
+            self.check_room(person, binding)
         yield OutgoingTyping(room=incoming.room)
-        if bound is None:
-            bound, greeting = await self.begin_chat(incoming.room, person)
+        if binding is None:
+            binding, greeting = await self.begin_chat(incoming.room, person)
             if greeting:
                 yield OutgoingMessage(room=incoming.room, text=greeting)
-        conversation = self.conversation(bound.mode)
-        if person.id != bound.person:
-            await conversation.add_person(bound.context, person.id)
+        conversation = self.conversation(binding.mode)
+        if person.id != binding.person:
+            await conversation.add_person(binding.context, person.id)
         updates = conversation.send_message(
-            bound.context,
+            binding.context,
             incoming.text,
             person=person.id,
             key=f"{incoming.room.surface}/{incoming.room.id}:{incoming.key}",
             attachments=incoming.attachments,
         )
-        async for outgoing in self.outgoing(updates, incoming.room):
+        async for outgoing in self.to_outgoing(updates, incoming.room):
             yield outgoing
 
-    async def outgoing(self, updates: AsyncIterator[ReplyUpdate], room: RoomRef) -> AsyncIterator[Outgoing]:
+    async def to_outgoing(self, updates: AsyncIterator[ReplyUpdate], room: RoomRef) -> AsyncIterator[Outgoing]:
         async for update in updates:
             if isinstance(update, ReplyDelta):
                 yield OutgoingPart(room=room, text=update.text)
@@ -154,24 +154,24 @@ class ChatRouter:
     ) -> tuple[RoomBinding, str]:
         """The chat of a room and its greeting; begun once, also under concurrent calls."""
         async with self._begin_locks.setdefault(room, asyncio.Lock()):
-            if (bound := self.rooms.find(room)) is not None:
-                return bound, ""
-            found = self.characters.find(character or self.default_character(room, person))
-            self.check_character(person, found.id)
-            mode, chat = await self.create_chat(person, found.id, title, mode=mode)
-            bound = await self.rooms.bind(room, person.id, mode, found.id, chat, title or found.name)
-            return bound, chat.greeting
+            if (binding := self.rooms.find(room)) is not None:
+                return binding, ""
+            chosen = self.characters.find(character or self.default_character(room, person))
+            self.check_character(person, chosen.id)
+            mode, chat = await self.create_chat(person, chosen.id, title, mode=mode)
+            binding = await self.rooms.bind(room, person.id, mode, chosen.id, chat, title or chosen.name)
+            return binding, chat.greeting
 
     async def restart_chat(
-        self, bound: RoomBinding, person: Person, character: str | None = None, mode: str = ""
+        self, binding: RoomBinding, person: Person, character: str | None = None, mode: str = ""
     ) -> str:
         """Give this room a new context, in its current mode unless the mode or the character changes."""
-        character = character or bound.character
+        character = character or binding.character
         self.check_character(person, character)
-        current_mode = bound.mode if character == bound.character else ""
-        mode, chat = await self.create_chat(person, character, bound.title, mode=mode or current_mode)
+        current_mode = binding.mode if character == binding.character else ""
+        mode, chat = await self.create_chat(person, character, binding.title, mode=mode or current_mode)
         context = RoomContext(chat.context, mode, character, "")
-        await self.rooms.change_context(bound.room, context, person.id, chat.new_events)
+        await self.rooms.change_context(binding.room, context, person.id, chat.new_events)
         return chat.greeting
 
     @property
@@ -183,6 +183,10 @@ class ChatRouter:
         """The modes in which a person may begin a chat."""
         open_to_all = (self.modes[0], *self._settings.guest_modes)
         return [mode for mode in self.modes if person.is_owner or mode in open_to_all]
+
+    def characters_for(self, person: Person) -> list[Character]:
+        """The characters with whom a person may talk."""
+        return [character for character in self.characters.all() if self.people.may_talk(person.id, character.id)]
 
     async def create_chat(
         self, person: Person, character: str, title: str, *, mode: str = "", at_once: bool = False
@@ -200,20 +204,20 @@ class ChatRouter:
         return self._conversations[mode]
 
     def sender(self, incoming: Incoming) -> Person:
-        found = self.people.by_account(incoming.account.surface, incoming.account.id)
-        if found is None:
+        person = self.people.by_account(incoming.account.surface, incoming.account.id)
+        if person is None:
             raise PermissionDenied("I do not know you.", "Ask the owner for an invitation.")
-        return found
+        return person
 
     def check_character(self, person: Person, character: str) -> None:
         if not self.people.may_talk(person.id, character):
             raise PermissionDenied("There is no character that you may talk with here.", "Ask the owner.")
 
-    def check_room(self, person: Person, bound: RoomBinding) -> None:
+    def check_room(self, person: Person, binding: RoomBinding) -> None:
         """A chat is for the person it belongs to, its guests, and the owner."""
-        if person.id == bound.person:
-            self.check_character(person, bound.character)
-        elif not person.is_owner and not self.rooms.is_guest(bound.room, person.id):
+        if person.id == binding.person:
+            self.check_character(person, binding.character)
+        elif not person.is_owner and not self.rooms.is_guest(binding.room, person.id):
             raise PermissionDenied("This chat is somebody else's.", "Begin one of your own, or ask to be invited.")
 
     def default_character(self, room: RoomRef, person: Person) -> str:
@@ -225,7 +229,7 @@ class ChatRouter:
             return registered
         if self._settings.default_character:
             return self._settings.default_character
-        allowed = [one.id for one in self.characters.all() if self.people.may_talk(person.id, one.id)]
+        allowed = self.characters_for(person)
         if not allowed:
             raise PermissionDenied("There is no character to talk with yet.", "Create one: coterie characters new NAME")
-        return allowed[0]
+        return allowed[0].id

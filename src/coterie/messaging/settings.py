@@ -9,7 +9,7 @@ from pydantic import Field
 from coterie.base.config import Section
 
 
-class Binding(Section):
+class BindingRule(Section):
     """Which character answers where. An empty field matches anything."""
 
     surface: str = ""
@@ -27,7 +27,7 @@ class SurfacesSettings(Section):
 
     default_character: str = ""
     """The character who answers if no binding matches, by name or id; if empty, the first character."""
-    bindings: tuple[Binding, ...] = ()
+    bindings: tuple[BindingRule, ...] = ()
     """Which character answers in which rooms; the first match counts."""
     strangers: Literal["pair", "refuse"] = "pair"
     """Strangers get a code that you may approve (`pair`), or a refusal (`refuse`)."""

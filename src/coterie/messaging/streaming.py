@@ -21,6 +21,7 @@ from coterie.messaging.inbox import room_stream
 from coterie.messaging.ports import EditPacer, Surface
 from coterie.messaging.protocol import OutgoingMessage, OutgoingPart
 
+_log = get_logger(__name__)
 _BREAKS = tuple(re.compile(pattern) for pattern in (r"\n[ \t]*\n", r"\n", r"(?<=[.!?…。！？])\s", r"\s"))
 _FENCE = re.compile(r"^(?:```|~~~)", re.MULTILINE)
 _MIN_FILL = 0.3
@@ -48,11 +49,11 @@ def first_part(text: str, max_length: int, length_of: Callable[[str], int] = len
     window = text[: max_length + 1]
     if len(window) == len(text) and length_of(window) <= max_length:
         return text
-    window = window[: _fitting(window, max_length, length_of)]
+    window = window[: _fitting_length(window, max_length, length_of)]
     return window[: _best_split(window)]
 
 
-def _fitting(text: str, max_length: int, length_of: Callable[[str], int]) -> int:
+def _fitting_length(text: str, max_length: int, length_of: Callable[[str], int]) -> int:
     """How many characters fit; at least one, so that splitting always advances."""
     low, high = 1, min(len(text), max_length)
     while low < high:
@@ -71,9 +72,6 @@ def _best_split(window: str) -> int:
                 if not outside_code or bisect_right(fences, end - 1) % 2 == 0:
                     return end
     return len(window)
-
-
-_log = get_logger(__name__)
 
 
 class StreamedMessage:

@@ -51,8 +51,8 @@ def played() -> PlayedAgent:
 
 
 async def recorded_steps(harness: RemoteHarness) -> list[AgentActed]:
-    bound = harness.router.chats.rooms.get(RoomRef(surface="loopback", id="desk"))
-    events = await harness.store.read(bound.context, kinds=[AgentActed.kind])
+    binding = harness.router.chats.rooms.get(RoomRef(surface="loopback", id="desk"))
+    events = await harness.store.read(binding.context, kinds=[AgentActed.kind])
     return [event.payload for event in events if isinstance(event.payload, AgentActed)]
 
 

@@ -100,8 +100,8 @@ async def test_p15_the_mode_can_be_chosen(serve: Serve) -> None:
         await ai.chat.completions.create(model="Mara", messages=said, extra_body={"mode": "story"})
         with pytest.raises(openai.InternalServerError, match="no kind of chat called opera"):
             await ai.chat.completions.create(model="Mara", messages=[user("Oh")], extra_body={"mode": "opera"})
-        (bound,) = served.app.message_router.chats.rooms.on_surface("api")
-        assert bound.mode == "story"
+        (binding,) = served.app.message_router.chats.rooms.on_surface("api")
+        assert binding.mode == "story"
 
 
 async def test_p3_without_the_key_there_is_no_character_no_list_and_no_memory(serve: Serve) -> None:

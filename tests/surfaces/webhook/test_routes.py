@@ -104,8 +104,8 @@ async def test_d13_the_mode_can_be_chosen_for_a_new_room(serve: Serve) -> None:
     async with serve() as served:
         call = {"text": "/context", "room": "work", "mode": "desk", "wait": True}
         assert (await served.client.post("/webhook", json=call)).status_code == 200
-        (bound,) = served.app.message_router.chats.rooms.on_surface("webhook")
-        assert bound.mode == "desk"
+        (binding,) = served.app.message_router.chats.rooms.on_surface("webhook")
+        assert binding.mode == "desk"
         refused = await served.client.post("/webhook", json={**call, "room": "other", "mode": "opera"})
         assert refused.status_code >= 400 and "no kind of chat" in refused.json()["error"]
 

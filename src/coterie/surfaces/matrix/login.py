@@ -150,14 +150,14 @@ async def reset(
             report(f"{room}: {would}left and forgotten on the homeserver")
             if not dry_run:
                 await _leave(server, room, report)
-    for bound in rooms:
-        report(f"{bound.room.id} (“{bound.title}”): {would}forgotten here; its chat stays")
+    for binding in rooms:
+        report(f"{binding.room.id} (“{binding.title}”): {would}forgotten here; its chat stays")
     if mode == "local-only":
         report(f"{login.name}, the login: {would}kept")
     else:
         report(f"{login.name}: {would}removed, with its device and keys on the homeserver; the identity is kept")
     if not dry_run:
-        forgotten = [NewEvent(f"surface:{SURFACE}", RoomForgotten(room=bound.room)) for bound in rooms]
+        forgotten = [NewEvent(f"surface:{SURFACE}", RoomForgotten(room=binding.room)) for binding in rooms]
         await store.append([*forgotten, NewEvent(f"surface:{SURFACE}", SurfaceSynced(surface=SURFACE, cursor=""))])
         if mode == "server-leave-forget" and server is not None:
             await _log_out(server, report)

@@ -205,8 +205,8 @@ class Reconciler:
 
     async def reconcile_room(self, created: CreatedRoom, report: ReconcileReport) -> None:
         try:
-            bound = self._chats.rooms.find(room_ref(created.room)) or await self._restore(created, report)
-            self._compare(created, bound, report)
+            binding = self._chats.rooms.find(room_ref(created.room)) or await self._restore(created, report)
+            self._compare(created, binding, report)
         except CoterieError as error:
             _log.warning("a room was not reconciled", room=created.room, error=str(error))
             report.skipped.append(f"{created.room}: {error.what}")
@@ -220,9 +220,9 @@ class Reconciler:
             report.conflicts.append(f"{created.room}: number {number} is taken")
             number = None
         title = created.title or self._chats.characters.get(character).name
-        bound = await self._chats.rooms.bind(room_ref(created.room), person.id, mode, character, chat, title, number)
+        binding = await self._chats.rooms.bind(room_ref(created.room), person.id, mode, character, chat, title, number)
         report.restored.append(created.room)
-        return bound
+        return binding
 
     async def _person(self, created: CreatedRoom) -> Person:
         known = self._router.people.by_account(SURFACE, created.account)
@@ -257,8 +257,8 @@ class Reconciler:
         report.repaired.append(f"{created.room}: a new context")
         return await self._chats.create_chat(person, character, created.title, at_once=True)
 
-    def _compare(self, created: CreatedRoom, bound: RoomBinding, report: ReconcileReport) -> None:
-        metadata = room_metadata(bound, self._router)
+    def _compare(self, created: CreatedRoom, binding: RoomBinding, report: ReconcileReport) -> None:
+        metadata = room_metadata(binding, self._router)
         if {**created.metadata, **metadata} != created.metadata:
             self._outdated[created.room] = metadata
             if created.room not in report.restored:
@@ -285,16 +285,16 @@ class Reconciler:
                 report.conflicts.append(f"{room.account} has two Spaces: {spaces[room.account]} and {room.room}")
 
 
-def room_metadata(bound: RoomBinding, router: MessageRouter) -> dict[str, object]:
+def room_metadata(binding: RoomBinding, router: MessageRouter) -> dict[str, object]:
     """The metadata of a room's chat for its state event."""
     return {
-        "person": bound.person,
-        "name": router.people.person(bound.person).name,
-        "number": bound.number,
-        "mode": bound.mode,
-        "context": bound.context,
-        "character": bound.character,
-        "character_name": router.chats.characters.get(bound.character).name,
+        "person": binding.person,
+        "name": router.people.person(binding.person).name,
+        "number": binding.number,
+        "mode": binding.mode,
+        "context": binding.context,
+        "character": binding.character,
+        "character_name": router.chats.characters.get(binding.character).name,
     }
 
 

@@ -165,8 +165,8 @@ class MatrixService:
             await self.reconciler.write_metadata()
 
     def _files_in(self, room: RoomRef) -> RoomFiles:
-        bound = self._router.chats.rooms.find(room)
-        return self._files(bound.character if bound is not None else "shared")
+        binding = self._router.chats.rooms.find(room)
+        return self._files(binding.character if binding is not None else "shared")
 
     async def _update_changed_rooms(self) -> None:
         """Update rooms when their chat changes; a missed change is written at the next start."""
@@ -178,16 +178,16 @@ class MatrixService:
 
     async def _update_all_rooms(self) -> None:
         await self.reconciler.write_metadata()
-        for bound in self._router.chats.rooms.on_surface(SURFACE):
-            await self.update_room(bound.room)
+        for binding in self._router.chats.rooms.on_surface(SURFACE):
+            await self.update_room(binding.room)
 
     async def update_room(self, room: RoomRef) -> None:
         """Write the room's metadata, and show the character's portrait as its avatar."""
-        bound = self._router.chats.rooms.find(room)
-        if bound is not None:
+        binding = self._router.chats.rooms.find(room)
+        if binding is not None:
             try:
-                await self._show_portrait(room.id, bound.character)
-                await self.rooms.update_metadata(room.id, **room_metadata(bound, self._router))
+                await self._show_portrait(room.id, binding.character)
+                await self.rooms.update_metadata(room.id, **room_metadata(binding, self._router))
             except CoterieError as error:
                 _log.info("a room was not updated", room=room.id, error=str(error))
 

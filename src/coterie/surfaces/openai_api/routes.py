@@ -142,18 +142,18 @@ class Completions:
         owner, text, key = self._people.person(OWNER), request.last_user_text(), request.fingerprint()
         first = hashlib.sha256(request.first_user_text().encode()).hexdigest()[:16]
         room = RoomRef(surface=NAME, id=f"{character.id}/{request.user or ''}/{first}")
-        bound = self._chats.rooms.find(room)
-        if bound is None:
-            bound, _ = await self._chats.begin_chat(room, owner, character.id, mode=request.mode)
+        binding = self._chats.rooms.find(room)
+        if binding is None:
+            binding, _ = await self._chats.begin_chat(room, owner, character.id, mode=request.mode)
         elif not request.has_reply() and not is_retry:
-            await self._chats.restart_chat(bound, owner, mode=request.mode)
-            bound = self._chats.rooms.get(room)
+            await self._chats.restart_chat(binding, owner, mode=request.mode)
+            binding = self._chats.rooms.get(room)
             self._answered.pop(key, None)
-        conversation = self._chats.conversation(bound.mode)
+        conversation = self._chats.conversation(binding.mode)
         if key in self._answered and not is_retry:
-            updates = conversation.retry(bound.context, person=owner.id)
+            updates = conversation.retry(binding.context, person=owner.id)
         else:
-            updates = conversation.send_message(bound.context, text, person=owner.id, key=f"{NAME}:{key}")
+            updates = conversation.send_message(binding.context, text, person=owner.id, key=f"{NAME}:{key}")
         async for update in with_full_text(updates):
             yield update
         self._answered[key] = None

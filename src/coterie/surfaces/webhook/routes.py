@@ -67,11 +67,11 @@ class WebhookFiles:
         return tuple(self._attachment(sender, room, name) for name in names)
 
     def stream(self, room: RoomRef, file: Attachment) -> StreamingResponse:
-        bound = self._messages.chats.rooms.get(room)
+        binding = self._messages.chats.rooms.get(room)
         # Not compressed: large files usually are already.
         headers = {"Content-Length": str(file.size), "Content-Encoding": "identity"}
         headers["Content-Disposition"] = "attachment"
-        files = self._files_of(bound.character)
+        files = self._files_of(binding.character)
         files.open(file.path).close()  # a missing file is an error before the response starts
         return StreamingResponse(files.read(file), media_type="application/octet-stream", headers=headers)
 
@@ -87,12 +87,12 @@ class WebhookFiles:
     def _files(self, sender: Account, room: RoomRef) -> RoomFiles:
         """The files of the character who answers in the room; 403 for strangers."""
         chats = self._messages.chats
-        person, bound = self._messages.people.by_account(sender.surface, sender.id), chats.rooms.find(room)
+        person, binding = self._messages.people.by_account(sender.surface, sender.id), chats.rooms.find(room)
         if person is None:
             raise HTTPException(403, "I am sorry, I only take files from people I know.")
-        if bound is not None:
-            chats.check_room(person, bound)
-            return self._files_of(bound.character)
+        if binding is not None:
+            chats.check_room(person, binding)
+            return self._files_of(binding.character)
         return self._files_of(chats.characters.find(chats.default_character(room, person)).id)
 
 
@@ -232,7 +232,7 @@ def webhook_router(messages: MessageRouter, settings: WebhookSettings, files_of:
 def _replies(messages: MessageRouter, received: int) -> list[QueuedMessage]:
     inbox = messages.inbound.inbox
     answered = inbox.state(received) == "answered"
-    return messages.delivery.outbox.answers_to(inbox.batch_first(received)) if answered else []
+    return messages.delivery.outbox.answers_to(inbox.first_of_batch(received)) if answered else []
 
 
 def _incoming(request: WebhookRequest) -> Incoming:

@@ -276,8 +276,8 @@ async def begin(store: StoreDep, characters: CharactersDep, desk: DeskDep, body:
     if rooms.find(place) is not None:
         raise DeskError(f"The webhook room {body.webhook!r} is in use.", "Choose a name that nobody has called yet.")
     opened = await DeskConversation(store, desk, characters).open(OWNER, character.id, body.title)
-    bound = await rooms.bind(place, OWNER, DeskConversation.mode, character.id, opened, body.title or character.name)
-    return DeskChatResponse.of(characters, desk, desk.queries.chat(bound.context))
+    binding = await rooms.bind(place, OWNER, DeskConversation.mode, character.id, opened, body.title or character.name)
+    return DeskChatResponse.of(characters, desk, desk.queries.chat(binding.context))
 
 
 @router.get("/sandbox", summary="Whether commands can run in a sandbox, and if not, why and what to do")
