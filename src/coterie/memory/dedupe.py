@@ -50,32 +50,32 @@ _CLASS_OF = {word: number for number, words in enumerate(_EXCLUSIVE) for word in
 _NAME = re.compile(r"(?<![.!?]\s)(?<!^)\b[A-Z][\w'’]*")
 
 
-def is_duplicate(one: str, other: str) -> bool:
-    """Whether `other` adds nothing to `one`."""
-    if digest(one) == digest(other):
+def is_duplicate(text: str, other: str) -> bool:
+    """Whether `other` adds nothing to `text`."""
+    if digest(text) == digest(other):
         return True
-    if numbers_in(one) != numbers_in(other) or is_negated(one) != is_negated(other) or not _names_agree(one, other):
+    if numbers_in(text) != numbers_in(other) or is_negated(text) != is_negated(other) or not _names_agree(text, other):
         return False
-    mine, theirs = _content_words(one), _content_words(other)
-    if not mine or not theirs or _contradict(mine, theirs):
+    words, other_words = _content_words(text), _content_words(other)
+    if not words or not other_words or _contradict(words, other_words):
         return False
-    first, second = static_embedder().embed([one, other])
+    first, second = static_embedder().embed([text, other])
     cosine = float(first @ second) / GRID**2
     if cosine < _MIN_COSINE:
         return False
-    scores = [_match_scores(mine, theirs), _match_scores(theirs, mine)]
+    scores = [_match_scores(words, other_words), _match_scores(other_words, words)]
     mean, worst = min(score[0] for score in scores), min(score[1] for score in scores)
     if cosine >= DUPLICATE_COSINE and worst >= _WORST_OF_SAME:
         return True
     return mean >= _MEAN_OF_NEAR and worst >= _WORST_OF_NEAR
 
 
-def _match_scores(mine: list[str], theirs: list[str]) -> tuple[float, float]:
-    """The mean and the minimum over my words of the similarity to the closest of their words."""
-    stems = {word[:_STEM] for word in theirs}
-    vectors = np.concatenate([_word_vectors(word) for word in theirs])
+def _match_scores(words: list[str], other_words: list[str]) -> tuple[float, float]:
+    """The mean and the minimum over the words of the similarity to the closest of the other words."""
+    stems = {word[:_STEM] for word in other_words}
+    vectors = np.concatenate([_word_vectors(word) for word in other_words])
     scores = []
-    for word in mine:
+    for word in words:
         if word[:_STEM] in stems:
             scores.append(1.0)
         else:
@@ -89,11 +89,11 @@ def _word_vectors(word: str) -> np.ndarray[tuple[int, int], np.dtype[np.float32]
     return embedder.unit_rows(embedder.tokens(word))
 
 
-def _contradict(mine: list[str], theirs: list[str]) -> bool:
+def _contradict(words: list[str], other_words: list[str]) -> bool:
     """Whether the other text has a word that excludes one of this text, but not the word itself."""
-    for words, others in ((mine, theirs), (theirs, mine)):
+    for these, others in ((words, other_words), (other_words, words)):
         classes = {_CLASS_OF[word] for word in others if word in _CLASS_OF}
-        if any(word in _CLASS_OF and word not in others and _CLASS_OF[word] in classes for word in words):
+        if any(word in _CLASS_OF and word not in others and _CLASS_OF[word] in classes for word in these):
             return True
     return False
 
@@ -102,12 +102,12 @@ def _content_words(text: str) -> list[str]:
     return [word for word in keywords(text) if word not in _FILLERS]
 
 
-def _names_agree(one: str, other: str) -> bool:
+def _names_agree(text: str, other: str) -> bool:
     """Whether each name in the middle of a sentence occurs in the other text."""
     return all(
-        re.sub(r"['’]s$", "", name.lower()) in other_text.lower()
-        for text, other_text in ((one, other), (other, one))
-        for name in _NAME.findall(text)
+        re.sub(r"['’]s$", "", name.lower()) in searched.lower()
+        for named, searched in ((text, other), (other, text))
+        for name in _NAME.findall(named)
     )
 
 
@@ -153,6 +153,6 @@ def _find_merges(store: Store, recall: RecallService, index: OwnerIndex) -> list
     return new_events
 
 
-def _same_setting(index: OwnerIndex, one: int, other: int) -> bool:
+def _same_setting(index: OwnerIndex, position: int, other: int) -> bool:
     columns = index.columns
-    return all(columns[name][one] == columns[name][other] for name in ("stream", "setting", "speaker", "type"))
+    return all(columns[name][position] == columns[name][other] for name in ("stream", "setting", "speaker", "type"))

@@ -137,7 +137,7 @@ class Extraction:
         refused: list[tuple[Operation, str]] = []
         known = {memory.id: memory for memory in request.known}
         for operation in answer.operations:
-            evidence = [each for each in request.turns if each.id in operation.evidence]
+            evidence = [source for source in request.turns if source.id in operation.evidence]
             if why := _refusal(operation, evidence, known):
                 refused.append((operation, why))
                 continue
@@ -166,7 +166,7 @@ class Extraction:
             scene=request.scene,
             witnesses=request.witnesses,
             about=tuple(dict.fromkeys([speaker, *operation.about])),
-            sources=tuple(each.id for each in evidence),
+            sources=tuple(source.id for source in evidence),
             happened=request.happened,
             confidence=operation.confidence,
             private=request.private,
@@ -196,7 +196,7 @@ class Extraction:
         turn: str | None,
     ) -> PlannedWrite:
         target = operation.target or ""
-        sources = tuple(each.id for each in evidence)
+        sources = tuple(source.id for source in evidence)
         payload = MemoryConfirmed(id=target, owner=request.owner, sources=sources)
         return PlannedWrite(target, "known", [NewEvent(request.room, payload, actor, turn=turn)])
 

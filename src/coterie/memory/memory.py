@@ -133,14 +133,14 @@ class Memory:
         self.store.append_blocking([NewEvent(f"memory:{memory.owner}", payload, actor)])
 
     def add_many(
-        self, wanted: Sequence[NewMemory], *, by_meaning: bool = False, actor: str = "system"
+        self, memories: Sequence[NewMemory], *, by_meaning: bool = False, actor: str = "system"
     ) -> list[PlannedWrite]:
         """Store memories in one transaction. `by_meaning` also detects duplicates in other words."""
-        planned = self.writer.plan(wanted, by_meaning=by_meaning, actor=actor)
-        new_events = [event for plan in planned for event in plan.new_events]
+        writes = self.writer.plan(memories, by_meaning=by_meaning, actor=actor)
+        new_events = [event for write in writes for event in write.new_events]
         if new_events:
             self.store.append_blocking(new_events)
-        return planned
+        return writes
 
     def get(self, memory_id: str, room: str | None = None) -> MemoryRecord:
         """The memory with this id. In a forked chat each fork has its own copy; `room` selects one."""
@@ -160,9 +160,9 @@ class Memory:
     ) -> Iterable[MemoryRecord]:
         """All matching memories, archived ones included, oldest first."""
         filters = [("owner", owner), ("stream", room), ("type", kind)]
-        given = [(column, value) for column, value in filters if value is not None]
-        where = " AND ".join(f"{column} = ?" for column, _ in given)
-        for record in all_records(self.store, where, tuple(value for _, value in given)):
+        conditions = [(column, value) for column, value in filters if value is not None]
+        where = " AND ".join(f"{column} = ?" for column, _ in conditions)
+        for record in all_records(self.store, where, tuple(value for _, value in conditions)):
             if (since is None or record.when >= since) and (until is None or record.when < until):
                 yield record
 

@@ -65,7 +65,7 @@ def compute_boosts(
     """By source, what is added to the score of each candidate for recency, importance, pins, people and time."""
     when = index.columns["when"][positions]
     age = np.maximum(now - when, 0) / DAY
-    found = {
+    boosts = {
         "recency": RECENCY_BOOST * 2.0 ** (-age / _HALF_LIFE_DAYS),
         "significance": SIGNIFICANCE_BOOST * (index.columns["significance"][positions] - 1.0)
         + IMPORTANCE_BOOST * importances,
@@ -75,8 +75,8 @@ def compute_boosts(
     }
     if query.interval is not None:
         start, end = to_micros(query.interval.start), to_micros(query.interval.end)
-        found["time"] = TIME_BOOST * ((when >= start) & (when < end))
-    return {name: np.round(values, 6) for name, values in found.items()}
+        boosts["time"] = TIME_BOOST * ((when >= start) & (when < end))
+    return {name: np.round(values, 6) for name, values in boosts.items()}
 
 
 def _people_boosts(index: OwnerIndex, query: RecallQuery, positions: Ints) -> Floats:
@@ -165,11 +165,11 @@ class RankingTrees:
     def contributions(self, table: Floats) -> Floats:
         """What each feature added to each row's score; a row's sum is its score minus the score at the roots."""
         node, offset = self._start(table)
-        given = np.zeros(len(table) * len(self.features))
+        contributions = np.zeros(len(table) * len(self.features))
         for reached in self._walk(table):
-            np.add.at(given, self.feature.take(node) + offset, self.value.take(reached) - self.value.take(node))
+            np.add.at(contributions, self.feature.take(node) + offset, self.value.take(reached) - self.value.take(node))
             node = reached
-        return given.reshape(len(table), len(self.features))
+        return contributions.reshape(len(table), len(self.features))
 
 
 FusionMode = Literal["learned", "graph", "rrf"]
@@ -284,20 +284,20 @@ def _learned_scores(trees: RankingTrees, signals: Signals, best: Ints) -> tuple[
     table = signals.matrix(trees.features, best)
 
     def explain(chosen: Ints) -> dict[str, Floats]:
-        given = trees.contributions(table[chosen])
+        contributions = trees.contributions(table[chosen])
         parts = {name: np.zeros(len(chosen)) for name in SOURCES if name in signals.parts}
         shared = np.zeros(len(chosen))
         for column, feature in enumerate(trees.features):
             source = _SOURCE_OF.get(feature)
             if source is None:
-                shared += given[:, column]
+                shared += contributions[:, column]
             else:
-                parts[source] += given[:, column]
+                parts[source] += contributions[:, column]
         # Features that combine several sources are split in proportion to those sources.
         sizes = {name: np.abs(values[best[chosen]]) for name, values in signals.parts.items()}
-        whole = np.maximum(sum(sizes.values(), np.zeros(len(chosen))), 1e-9)
+        total = np.maximum(sum(sizes.values(), np.zeros(len(chosen))), 1e-9)
         for name, size in sizes.items():
-            parts[name] += shared * size / whole
+            parts[name] += shared * size / total
         return parts
 
     return trees.scores(table), explain
@@ -322,7 +322,7 @@ def spread_over_links(index: OwnerIndex, ranked: Ranked, allowed: Bools, visible
     if not index.links or not len(ranked.positions):
         return
     positions = index.positions()
-    given: dict[int, float] = {}
+    shares: dict[int, float] = {}
     order = np.lexsort((index.doc[ranked.positions], -np.round(ranked.score, 6)))[:_MAX_LINK_SOURCES]
     for row in order.tolist():
         source, score = index.ids[int(ranked.positions[row])], float(ranked.score[row])
@@ -337,11 +337,11 @@ def spread_over_links(index: OwnerIndex, ranked: Ranked, allowed: Bools, visible
                 passed = share * LINK_WEIGHT[relation]
                 for target in positions.get(other, ()):
                     if allowed[target]:
-                        given[target] = max(given.get(target, 0.0), _LINK_SHARE * passed * max(score, 0.0) / depth)
+                        shares[target] = max(shares.get(target, 0.0), _LINK_SHARE * passed * max(score, 0.0) / depth)
                 if depth == 1 and relation in _DEEP_RELATIONS:
                     queue.append((other, passed, 2))
-    _add_candidates(ranked, sorted(given))
-    part = np.array([given.get(int(position), 0.0) for position in ranked.positions])
+    _add_candidates(ranked, sorted(shares))
+    part = np.array([shares.get(int(position), 0.0) for position in ranked.positions])
     ranked.parts["links"] = np.round(part, 6)
     ranked.score = ranked.score + ranked.parts["links"]
 
@@ -371,22 +371,22 @@ def _latest_version(
     index: OwnerIndex, position: int, positions: dict[str, list[int]], allowed: Bools, visible: set[str]
 ) -> int | None:
     """Follow supersessions in the visible streams to the last allowed memory; None if nothing supersedes it."""
-    memory_id, found, seen = index.ids[position], None, {index.ids[position]}
+    memory_id, latest, seen = index.ids[position], None, {index.ids[position]}
     while True:
         later = [by for stream, by, _ in index.superseded.get(memory_id, ()) if stream in visible]
         if not later or later[-1] in seen:
-            return found
+            return latest
         memory_id = later[-1]
         seen.add(memory_id)
-        usable = [each for each in positions.get(memory_id, ()) if allowed[each]]
+        usable = [version for version in positions.get(memory_id, ()) if allowed[version]]
         if usable:
-            found = usable[0]
+            latest = usable[0]
 
 
 def _add_candidates(ranked: Ranked, positions: list[int]) -> None:
     """Add memories that are not candidates yet, with a score of 0."""
-    known = set(ranked.positions.tolist())
-    added = [position for position in positions if position not in known]
+    candidates = set(ranked.positions.tolist())
+    added = [position for position in positions if position not in candidates]
     if added:
         ranked.positions = np.concatenate([ranked.positions, np.array(added, np.int64)])
         ranked.score = np.concatenate([ranked.score, np.zeros(len(added))])

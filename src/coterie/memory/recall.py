@@ -131,7 +131,7 @@ class RecallService:
             if index is None:
                 return frozenset()
             positions, allowed = index.positions(), allowed_mask(index, view, self.forks())
-            return frozenset(each for each in ids if any(allowed[at] for at in positions.get(each, ())))
+            return frozenset(memory_id for memory_id in ids if allowed[positions.get(memory_id, [])].any())
 
     def forks(self) -> StreamForks:
         return StreamForks(self._store.reader.roots())
@@ -189,18 +189,18 @@ class RecallService:
         table = full_text_table(index.number)
         limit = _FULL_TEXT_LIMIT
         while True:
-            found = self._store.query(
+            matches = self._store.query(
                 f"SELECT rowid, -rank FROM {table} WHERE {table} MATCH ? ORDER BY rank LIMIT ?",
                 (query.fts_match, limit),
             )
-            if not found:
+            if not matches:
                 return scores
-            doc = np.array([row[0] for row in found], np.int64)
+            doc = np.array([row[0] for row in matches], np.int64)
             positions = np.minimum(np.searchsorted(index.doc, doc), len(index) - 1)
             usable = (index.doc[positions] == doc) & allowed[positions]
             # If too many of the best matches are not allowed, read further.
-            if usable.sum() >= min(100, _FULL_TEXT_LIMIT) or len(found) < limit:
-                scores[positions[usable]] = np.round(np.array([row[1] for row in found])[usable], 6)
+            if usable.sum() >= min(100, _FULL_TEXT_LIMIT) or len(matches) < limit:
+                scores[positions[usable]] = np.round(np.array([row[1] for row in matches])[usable], 6)
                 return scores
             limit *= 8
 
@@ -261,14 +261,14 @@ class RecallService:
     def _index_of(self, owner: str) -> OwnerIndex | None:
         index = self._indexes.get(owner)
         if index is None:
-            found = self._store.query("SELECT number FROM memory_owner WHERE owner = ?", (owner,))
-            if not found:
+            rows = self._store.query("SELECT number FROM memory_owner WHERE owner = ?", (owner,))
+            if not rows:
                 return None
-            index = OwnerIndex(owner, found[0][0])
+            index = OwnerIndex(owner, rows[0][0])
         self._indexes[owner] = index
         self._indexes.move_to_end(owner)
         index.refresh(self._store.query)
-        total = sum(each.nbytes for each in self._indexes.values()) if len(self._indexes) > 1 else 0
+        total = sum(cached.nbytes for cached in self._indexes.values()) if len(self._indexes) > 1 else 0
         while total > self._cache_bytes and len(self._indexes) > 1:
             _, dropped = self._indexes.popitem(last=False)
             total -= dropped.nbytes
@@ -281,10 +281,10 @@ def _rank_by_column(index: OwnerIndex, mode: str, importances: Floats, allowed: 
     value = importances[positions] if mode == "important" else index.columns["when"][positions].astype(np.float64)
     rank = np.empty(len(positions), np.int64)
     rank[np.lexsort((-index.doc[positions], -np.round(value, 6)))] = np.arange(len(positions))
-    kept = np.sort(np.argsort(rank)[:_MAX_BY_COLUMN])
+    best = np.sort(np.argsort(rank)[:_MAX_BY_COLUMN])
     # The step between ranks is larger than all boosts together, so that they cannot change the order.
-    score = (len(positions) - rank[kept]).astype(np.float64) * 2
-    return single_score_ranking(positions[kept], score, "order")
+    score = (len(positions) - rank[best]).astype(np.float64) * 2
+    return single_score_ranking(positions[best], score, "order")
 
 
 def _reasons(ranked: Ranked, chosen: list[int]) -> dict[str, Floats]:

@@ -114,15 +114,15 @@ _COLUMNS = (
 
 def read_records(store: Store, keys: Collection[Key], forks: StreamForks, room: str | None) -> dict[Key, MemoryRecord]:
     """The records of those (stream, id) pairs that exist and are not forgotten, as seen from `room`."""
-    wanted = sorted(keys)
-    if not wanted:
+    sorted_keys = sorted(keys)
+    if not sorted_keys:
         return {}
     rows = store.query(
-        f"SELECT {_COLUMNS} FROM memory WHERE (stream, id) IN (VALUES {', '.join(['(?,?)'] * len(wanted))})"
+        f"SELECT {_COLUMNS} FROM memory WHERE (stream, id) IN (VALUES {', '.join(['(?,?)'] * len(sorted_keys))})"
         " AND NOT EXISTS (SELECT 1 FROM memory_tombstone t WHERE t.id = memory.id)",
-        [part for key in wanted for part in key],
+        [part for key in sorted_keys for part in key],
     )
-    return {(record.room, record.id): record for record in _records(store, rows, forks, room)}
+    return {(record.room, record.id): record for record in _records_from_rows(store, rows, forks, room)}
 
 
 def all_records(store: Store, where: str = "", params: tuple[Any, ...] = ()) -> Iterator[MemoryRecord]:
@@ -136,7 +136,7 @@ def all_records(store: Store, where: str = "", params: tuple[Any, ...] = ()) -> 
             f" AND id NOT IN (SELECT id FROM memory_tombstone) {narrowed} ORDER BY event, stream, id LIMIT 1000",
             (*last, *params),
         )
-        yield from _records(store, [row[:-1] for row in rows], forks, None)
+        yield from _records_from_rows(store, [row[:-1] for row in rows], forks, None)
         if len(rows) < 1_000:
             return
         last = (rows[-1][-1], rows[-1][0], rows[-1][1])
@@ -166,30 +166,30 @@ def latest_records(
         " ORDER BY event DESC, id DESC LIMIT ? OFFSET ?",
         (*params, limit, offset),
     )
-    return list(_records(store, rows, StreamForks(store.reader.roots()), room))
+    return list(_records_from_rows(store, rows, StreamForks(store.reader.roots()), room))
 
 
-def _records(store: Store, rows: list[Row], forks: StreamForks, room: str | None) -> Iterator[MemoryRecord]:
+def _records_from_rows(store: Store, rows: list[Row], forks: StreamForks, room: str | None) -> Iterator[MemoryRecord]:
     evidence = _values_by_id(store, "SELECT id, stream, source FROM memory_evidence", "stream, source", rows)
     validity = _values_by_id(store, "SELECT id, stream, by_id FROM memory_validity", "stream", rows)
     for row in rows:
-        here = room or row[0]
-        more = [source for stream, source in evidence.get(row[1], ()) if not forks.is_other_branch(stream, here)]
-        later = [by for stream, by in validity.get(row[1], ()) if not forks.is_other_branch(stream, here)]
-        yield _record(row, more, later[-1] if later else None)
+        viewed_from = room or row[0]
+        more = [source for stream, source in evidence.get(row[1], ()) if not forks.is_other_branch(stream, viewed_from)]
+        later = [by for stream, by in validity.get(row[1], ()) if not forks.is_other_branch(stream, viewed_from)]
+        yield _record_from_row(row, more, later[-1] if later else None)
 
 
 def _values_by_id(store: Store, select: str, order: str, rows: list[Row]) -> dict[str, list[tuple[str, str]]]:
-    found: dict[str, list[tuple[str, str]]] = {}
+    values: dict[str, list[tuple[str, str]]] = {}
     ids = json.dumps([row[1] for row in rows])
     for memory_id, stream, value in store.query(
         f"{select} WHERE id IN (SELECT value FROM json_each(?)) ORDER BY {order}", (ids,)
     ):
-        found.setdefault(memory_id, []).append((stream, value))
-    return found
+        values.setdefault(memory_id, []).append((stream, value))
+    return values
 
 
-def _record(row: Row, evidence: list[str], superseded_by: str | None) -> MemoryRecord:
+def _record_from_row(row: Row, evidence: list[str], superseded_by: str | None) -> MemoryRecord:
     (stream, memory_id, owner, text, kind, scene, speaker, told_by, witnesses, about, sources) = row[:11]
     happened, made, significance, confidence, reliability, pin, private, disclosure = row[11:]
     return MemoryRecord(

@@ -44,11 +44,11 @@ class RecallQuery:
     def parse(cls, text: str, names: NameMatcher, now: datetime, counts: Ints) -> RecallQuery:
         """`counts` is how often each piece occurs in the searched memories."""
         embedder = static_embedder()
-        bare = names.remove_from(text)
-        tokens = embedder.tokens(bare)
+        text_without_names = names.remove_from(text)
+        tokens = embedder.tokens(text_without_names)
         return cls(
             text=text,
-            text_without_names=bare,
+            text_without_names=text_without_names,
             fts_match=fts_match_any(_rarest_keywords(text, embedder, counts)),
             tokens=_rarest_pieces(tokens, embedder),
             vector=embedder.embed_tokens([tokens])[0],
@@ -60,8 +60,8 @@ class RecallQuery:
 def _rarest_pieces(tokens: Ids, embedder: StaticEmbedder) -> Ids:
     weighted = [token for token in dict.fromkeys(tokens.tolist()) if embedder.rarity[token] > 0]
     if len(weighted) > _MAX_PIECES:
-        kept = set(sorted(weighted, key=lambda token: (-embedder.rarity[token], token))[:_MAX_PIECES])
-        weighted = [token for token in weighted if token in kept]
+        rarest = set(sorted(weighted, key=lambda token: (-embedder.rarity[token], token))[:_MAX_PIECES])
+        weighted = [token for token in weighted if token in rarest]
     return np.array(weighted, np.uint16)
 
 
@@ -125,8 +125,8 @@ def compute_signals(
     index: OwnerIndex, allowed: Bools, query: RecallQuery, full_text: Floats, embedder_cosines: Floats | None
 ) -> Signals:
     """`full_text` is BM25 per memory (0 without a match); `embedder_cosines` are those of the chosen embedder."""
-    cosine, known = cosines(index, query.vector, allowed)
-    pools = [_best(full_text, (full_text > 0) & allowed), _best(cosine, known)]
+    cosine, has_cosine = cosines(index, query.vector, allowed)
+    pools = [_best(full_text, (full_text > 0) & allowed), _best(cosine, has_cosine)]
     if embedder_cosines is not None:
         pools.append(_best(embedder_cosines, allowed))
     pool = np.unique(np.concatenate(pools))
@@ -159,9 +159,9 @@ def cosines(index: OwnerIndex, vector: Vector, allowed: Bools) -> tuple[Floats, 
     close = close[allowed[close]]
     cosine = np.zeros(len(index))
     cosine[close] = _exact_cosines(index, vector, close)
-    known = np.zeros(len(index), bool)
-    known[close] = True
-    return cosine, known
+    has_cosine = np.zeros(len(index), bool)
+    has_cosine[close] = True
+    return cosine, has_cosine
 
 
 def _exact_cosines(index: OwnerIndex, vector: Vector, positions: Ints) -> Floats:

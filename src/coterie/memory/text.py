@@ -45,8 +45,8 @@ def keywords(text: str) -> list[str]:
 
 def fts_match_any(text: str) -> str | None:
     """An FTS5 expression that matches any keyword; None without words. Words are quoted, so none is an operator."""
-    found = keywords(text) or list(dict.fromkeys(words(text)))
-    return " OR ".join(f'"{word}"' for word in found[:64]) or None
+    terms = keywords(text) or list(dict.fromkeys(words(text)))
+    return " OR ".join(f'"{word}"' for word in terms[:64]) or None
 
 
 def display_name(identifier: str) -> str:
@@ -58,14 +58,14 @@ class NameMatcher:
     """Finds a set of names in a text, or removes them from it."""
 
     def __init__(self, identifiers: Iterable[str]) -> None:
-        self._known = {display_name(each).casefold(): each for each in sorted(identifiers) if display_name(each)}
-        alternatives = "|".join(re.escape(name) for name in sorted(self._known, key=len, reverse=True))
+        self._by_name = {display_name(value).casefold(): value for value in sorted(identifiers) if display_name(value)}
+        alternatives = "|".join(re.escape(name) for name in sorted(self._by_name, key=len, reverse=True))
         self._pattern = re.compile(rf"\b({alternatives})\b(?:['’]s\b)?", re.IGNORECASE) if alternatives else None
 
     def find_in(self, text: str) -> set[str]:
         if self._pattern is None:
             return set()
-        return {self._known[name.casefold()] for name in self._pattern.findall(text)}
+        return {self._by_name[name.casefold()] for name in self._pattern.findall(text)}
 
     def remove_from(self, text: str) -> str:
         return text if self._pattern is None else self._pattern.sub(" ", text)
@@ -79,8 +79,8 @@ def is_question(text: str) -> bool:
 @functools.lru_cache(maxsize=4_096)
 def digest(text: str) -> bytes:
     """A digest that ignores case, spacing and punctuation."""
-    bare = unicodedata.normalize("NFKC", _PREFIX.sub("", text.strip())).casefold()
-    normalized = " ".join(_WORD.findall(bare)) or bare.strip()
+    folded = unicodedata.normalize("NFKC", _PREFIX.sub("", text.strip())).casefold()
+    normalized = " ".join(_WORD.findall(folded)) or folded.strip()
     return hashlib.blake2b(normalized.encode(), digest_size=16).digest()
 
 
@@ -133,10 +133,10 @@ class Interval:
 def find_interval(text: str, now: datetime) -> Interval | None:
     """The interval that a text names ("last summer", "in May", "two weeks ago"), if any; the most exact match wins."""
     lowered = text.lower()
-    for pattern, read in _PATTERNS:
+    for pattern, to_interval in _PATTERNS:
         if match := re.search(pattern, lowered):
             try:
-                return read(match, now.astimezone(UTC))
+                return to_interval(match, now.astimezone(UTC))
             except (ValueError, OverflowError):  # the 31st of February, the year 0
                 continue
     return None
@@ -169,10 +169,10 @@ def _season(match: re.Match[str], now: datetime) -> Interval:
     month = _SEASONS[match["season"]]
     if match["year"]:
         return _months(int(match["year"]), month, 3)
-    found = _months(now.year, month, 3)
-    while found.start > now or (match["which"] == "last" and found.end > now):
-        found = _months(found.start.year - 1, month, 3)
-    return found
+    season = _months(now.year, month, 3)
+    while season.start > now or (match["which"] == "last" and season.end > now):
+        season = _months(season.start.year - 1, month, 3)
+    return season
 
 
 def _year(match: re.Match[str], now: datetime) -> Interval:
@@ -187,8 +187,8 @@ def _ago(match: re.Match[str], now: datetime) -> Interval:
     if unit == "week":
         return _days(now - timedelta(weeks=count, days=3), 7)
     if unit == "month":
-        whole = now.year * 12 + now.month - 1 - count
-        return _months(whole // 12, whole % 12 + 1, 1)
+        months = now.year * 12 + now.month - 1 - count
+        return _months(months // 12, months % 12 + 1, 1)
     return _months(now.year - count, 1, 12)
 
 
@@ -200,8 +200,8 @@ def _relative(match: re.Match[str], now: datetime) -> Interval:
     if unit == "weekend":
         return _days(now - timedelta(days=(now.weekday() - 5) % 7 + 7 * (back and now.weekday() >= 5)), 2)
     if unit == "month":
-        whole = now.year * 12 + now.month - 1 - back
-        return _months(whole // 12, whole % 12 + 1, 1)
+        months = now.year * 12 + now.month - 1 - back
+        return _months(months // 12, months % 12 + 1, 1)
     return _months(now.year - back, 1, 12)
 
 

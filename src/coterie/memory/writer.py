@@ -45,13 +45,13 @@ def remove_secrets(text: str) -> str:
         masked = _PASSWORD.sub(r"\1\2[secret]", masked)
     if not _DIGITS.search(masked):
         return masked
-    return _CARD.sub(lambda found: "[card]" if _is_card(found[0]) else found[0], masked)
+    return _CARD.sub(lambda match: "[card]" if _is_card(match[0]) else match[0], masked)
 
 
 def remove_contacts(text: str) -> str:
     """Replace e-mail addresses and telephone numbers, for memories about third parties."""
     cleared = _EMAIL.sub("[email]", text)
-    return _PHONE.sub(lambda found: "[phone]" if _is_phone(found[0]) else found[0], cleared)
+    return _PHONE.sub(lambda match: "[phone]" if _is_phone(match[0]) else match[0], cleared)
 
 
 def _is_card(text: str) -> bool:
@@ -126,34 +126,34 @@ class MemoryWriter:
         self._recall = recall
 
     def plan(
-        self, wanted: Sequence[NewMemory], *, by_meaning: bool = True, actor: str = "system", turn: str | None = None
+        self, memories: Sequence[NewMemory], *, by_meaning: bool = True, actor: str = "system", turn: str | None = None
     ) -> list[PlannedWrite]:
         """Decide on each memory. `by_meaning` also looks for duplicates in other words, with a search for each."""
         forks = self._recall.forks()
-        cleaned = [_clean(new) for new in wanted]
+        cleaned = [_clean(new) for new in memories]
         digests = [digest(new.text) for new in cleaned]
         stored = self._with_digests(zip((new.owner for new in cleaned), digests, strict=True))
         tombstones = self._tombstones({new.owner for new in cleaned})
         added: dict[tuple[str, str, bytes], str] = {}
-        planned: list[PlannedWrite] = []
+        writes: list[PlannedWrite] = []
         for new, text_digest in zip(cleaned, digests, strict=True):
             if _is_forgotten(new, text_digest, tombstones):
-                planned.append(PlannedWrite("", "forgotten"))
+                writes.append(PlannedWrite("", "forgotten"))
                 continue
             key = (new.owner, new.room, text_digest)
-            known = added.get(key) or _find_equivalent(new, stored.get((new.owner, text_digest), ()), forks)
-            known = known or self._find_known_lines(new, forks)
-            if known is None and by_meaning:
-                known = self._find_similar(new, forks)
-            if known is not None:
-                planned.append(PlannedWrite(known, "known", self._confirm(new, known, actor, turn)))
+            existing = added.get(key) or _find_equivalent(new, stored.get((new.owner, text_digest), ()), forks)
+            existing = existing or self._find_known_lines(new, forks)
+            if existing is None and by_meaning:
+                existing = self._find_similar(new, forks)
+            if existing is not None:
+                writes.append(PlannedWrite(existing, "known", self._confirm(new, existing, actor, turn)))
                 continue
             memory_id = new.id or new_id()
             added[key] = memory_id
-            planned.append(
+            writes.append(
                 PlannedWrite(memory_id, "added", [NewEvent(new.room, _payload(new, memory_id), actor, turn=turn)])
             )
-        return planned
+        return writes
 
     def _find_known_lines(self, new: NewMemory, forks: StreamForks) -> str | None:
         """The first line's memory if every line is known, as when recalled memories are stored again."""
@@ -161,21 +161,21 @@ class MemoryWriter:
         if len(lines) < 2:
             return None
         digests = [digest(line) for line in lines]
-        stored = self._with_digests((new.owner, each) for each in digests)
-        found = [_find_equivalent(new, stored.get((new.owner, each), ()), forks) for each in digests]
-        return found[0] if all(found) else None
+        stored = self._with_digests((new.owner, line_digest) for line_digest in digests)
+        memory_ids = [_find_equivalent(new, stored.get((new.owner, line_digest), ()), forks) for line_digest in digests]
+        return memory_ids[0] if all(memory_ids) else None
 
-    def _with_digests(self, wanted: Iterable[tuple[str, bytes]]) -> dict[tuple[str, bytes], list[Stored]]:
-        found: dict[tuple[str, bytes], list[Stored]] = {}
-        pairs = json.dumps([(owner, text_digest.hex()) for owner, text_digest in wanted])
+    def _with_digests(self, keys: Iterable[tuple[str, bytes]]) -> dict[tuple[str, bytes], list[Stored]]:
+        rows_by_key: dict[tuple[str, bytes], list[Stored]] = {}
+        pairs = json.dumps([(owner, text_digest.hex()) for owner, text_digest in keys])
         for owner, text_digest, *stored in self._store.query(
             "SELECT m.owner, m.digest, m.stream, m.id, m.witnesses, m.told_by, m.private, m.disclosure"
             " FROM json_each(?) j CROSS JOIN memory m WHERE m.owner = j.value->>0 AND m.digest = unhex(j.value->>1)"
             " ORDER BY m.event, m.stream",
             (pairs,),
         ):
-            found.setdefault((owner, text_digest), []).append(tuple(stored))
-        return found
+            rows_by_key.setdefault((owner, text_digest), []).append(tuple(stored))
+        return rows_by_key
 
     def _tombstones(self, owners: set[str]) -> list[Tombstone]:
         rows = self._store.query(
@@ -192,8 +192,8 @@ class MemoryWriter:
         index = self._recall.index_of(new.owner)
         if index is None or not len(index):
             return None
-        bare = NameMatcher([*new.witnesses, *([new.speaker] if new.speaker else [])]).remove_from(new.text)
-        vector = static_embedder().embed([bare])[0]
+        names = NameMatcher([*new.witnesses, *([new.speaker] if new.speaker else [])])
+        vector = static_embedder().embed([names.remove_from(new.text)])[0]
         cosine, _ = cosines(index, vector, np.ones(len(index), bool))
         for position in np.lexsort((index.doc, -np.round(cosine, 6)))[:_SIMILAR_READ].tolist():
             memory_id = index.ids[position]
@@ -212,16 +212,17 @@ class MemoryWriter:
         return None
 
     def _confirm(self, new: NewMemory, memory_id: str, actor: str, turn: str | None) -> list[NewEvent]:
-        known: set[str] = set()
+        known_sources: set[str] = set()
         for (sources,) in self._store.query("SELECT sources FROM memory WHERE id = ?", (memory_id,)):
-            known.update(json.loads(sources))
-        known.update(
+            known_sources.update(json.loads(sources))
+        known_sources.update(
             source for (source,) in self._store.query("SELECT source FROM memory_evidence WHERE id = ?", (memory_id,))
         )
-        more = tuple(source for source in new.sources if source not in known)
-        if not more:
+        new_sources = tuple(source for source in new.sources if source not in known_sources)
+        if not new_sources:
             return []
-        return [NewEvent(new.room, MemoryConfirmed(id=memory_id, owner=new.owner, sources=more), actor, turn=turn)]
+        payload = MemoryConfirmed(id=memory_id, owner=new.owner, sources=new_sources)
+        return [NewEvent(new.room, payload, actor, turn=turn)]
 
 
 def _is_forgotten(new: NewMemory, text_digest: bytes, tombstones: Sequence[Tombstone]) -> bool:

@@ -43,11 +43,11 @@ class StringTable:
         self._codes: dict[str | None, int] = {}
 
     def code(self, value: str | None) -> int:
-        found = self._codes.get(value)
-        if found is None:
-            found = self._codes[value] = len(self.values)
+        code = self._codes.get(value)
+        if code is None:
+            code = self._codes[value] = len(self.values)
             self.values.append(value)
-        return found
+        return code
 
     def lookup(self, value: str | None) -> int:
         return self._codes.get(value, _NONE)
@@ -143,22 +143,22 @@ class OwnerIndex:
             self._positions, self._indexed = {}, 0
         self._derive_order()
 
-    def _add(self, found: list[tuple[Any, ...]]) -> None:
-        if found:
-            fresh: dict[str, list[int]] = {name: [] for name in _COLUMNS}
+    def _add(self, rows: list[tuple[Any, ...]]) -> None:
+        if rows:
+            new_columns: dict[str, list[int]] = {name: [] for name in _COLUMNS}
             weights: list[float] = []
-            for row in found:
-                self._read(row, fresh, weights)
-            before = len(self.ids) - len(found)
-            vectors = np.frombuffer(b"".join(row[5] for row in found), np.float16).reshape(-1, DIM)
+            for row in rows:
+                self._read(row, new_columns, weights)
+            before = len(self.ids) - len(rows)
+            vectors = np.frombuffer(b"".join(row[5] for row in rows), np.float16).reshape(-1, DIM)
             self._append_vectors(before, vectors)
-            self._append_pieces([row[4] for row in found])
-            for name, values in fresh.items():
+            self._append_pieces([row[4] for row in rows])
+            for name, values in new_columns.items():
                 self.columns[name] = np.concatenate([self.columns[name], np.array(values, np.int64)])
             self.weight = np.concatenate([self.weight, np.array(weights)])
         self._derive_order()
 
-    def _read(self, row: tuple[Any, ...], fresh: dict[str, list[int]], weights: list[float]) -> None:
+    def _read(self, row: tuple[Any, ...], new_columns: dict[str, list[int]], weights: list[float]) -> None:
         doc, stream, memory_id, question, _pieces, _vector, event, scene, speaker, told_by, witnesses = row[:11]
         about, private, disclosure, made, happened, significance, pin, kind, confidence, reliability, digest = row[11:]
         self.ids.append(memory_id)
@@ -180,7 +180,7 @@ class OwnerIndex:
             self.types.code(kind),
         )
         for name, value in zip(_COLUMNS, values, strict=True):
-            fresh[name].append(value)
+            new_columns[name].append(value)
         weights.append(TYPE_IMPORTANCE.get(kind, 0.3) * confidence * reliability)
 
     def _append_vectors(self, before: int, vectors: NDArray[np.float16]) -> None:
@@ -195,16 +195,16 @@ class OwnerIndex:
 
     def _append_pieces(self, rows: list[bytes]) -> None:
         """The pieces of all memories are in one array, which grows like the vectors."""
-        fresh = np.frombuffer(b"".join(rows), np.uint16)
+        new_pieces = np.frombuffer(b"".join(rows), np.uint16)
         ends = self.starts[-1] + np.cumsum([len(row) // 2 for row in rows])
         before, total = int(self.starts[-1]), int(ends[-1])
         if total > len(self._pieces):
             grown = np.zeros(max(total, min(2 * before, before + (1 << 20))), np.uint16)
             grown[:before] = self._pieces[:before]
             self._pieces = grown
-        self._pieces[before:total] = fresh
+        self._pieces[before:total] = new_pieces
         self.starts = np.concatenate([self.starts, ends])
-        self.piece_counts = self.piece_counts + np.bincount(fresh, minlength=1 << 16)
+        self.piece_counts = self.piece_counts + np.bincount(new_pieces, minlength=1 << 16)
 
     def _derive_order(self) -> None:
         """Compute neighbours and sessions from the columns."""

@@ -32,9 +32,9 @@ INDEX_SCHEMA = """
 
 _BATCH = 2_000
 Key = tuple[str, str]
-Kept = list[tuple[str, bytes]]
+ModelVectors = list[tuple[str, bytes]]
 
-_FIND = "FROM json_each(?1) j CROSS JOIN {} WHERE t.stream = j.value->>0 AND t.id = j.value->>1"
+_JOIN_KEYS = "FROM json_each(?1) j CROSS JOIN {} WHERE t.stream = j.value->>0 AND t.id = j.value->>1"
 
 
 def full_text_table(number: int) -> str:
@@ -72,53 +72,54 @@ def _index_keys(rows: Rows, keys: Sequence[Key]) -> None:
 
 def _index_batch(rows: Rows, keys: Sequence[Key]) -> None:
     embedder = static_embedder()
-    wanted = json.dumps(keys)
-    kept = _remove(rows, wanted)
-    found = rows.all(
-        f"SELECT t.stream, t.id, t.owner, t.text, t.speaker, t.witnesses {_FIND.format('memory t')}"
+    keys_json = json.dumps(keys)
+    old_vectors = _remove_documents(rows, keys_json)
+    memories = rows.all(
+        f"SELECT t.stream, t.id, t.owner, t.text, t.speaker, t.witnesses {_JOIN_KEYS.format('memory t')}"
         " AND NOT EXISTS (SELECT 1 FROM memory_tombstone s WHERE s.id = t.id) ORDER BY j.key",
-        (wanted,),
+        (keys_json,),
     )
     token_rows = [
-        embedder.tokens(name_matcher(speaker, witnesses).remove_from(text)) for *_, text, speaker, witnesses in found
+        embedder.tokens(name_matcher(speaker, witnesses).remove_from(text)) for *_, text, speaker, witnesses in memories
     ]
     vectors = embedder.embed_tokens(token_rows).astype(np.float16)
-    row = rows.one("SELECT coalesce(max(last), 0) FROM memory_owner")
-    doc = row[0] if row else 0
+    last_row = rows.one("SELECT coalesce(max(last), 0) FROM memory_owner")
+    doc = last_row[0] if last_row else 0
     documents: list[tuple[int, int, str, str, bool, bytes, bytes]] = []
-    others: list[tuple[int, str, bytes]] = []
-    texts_of: dict[int, list[tuple[int, str]]] = {}
+    embedder_vectors: list[tuple[int, str, bytes]] = []
+    texts_by_owner: dict[int, list[tuple[int, str]]] = {}
     numbers: dict[str, int] = {}
-    for (stream, memory_id, owner, text, _, _), tokens, vector in zip(found, token_rows, vectors, strict=True):
+    for (stream, memory_id, owner, text, _, _), tokens, vector in zip(memories, token_rows, vectors, strict=True):
         doc += 1
         if owner not in numbers:
             numbers[owner] = _owner_number(rows, owner)
         number, token_bytes = numbers[owner], tokens.tobytes()
         documents.append((doc, number, stream, memory_id, is_question(text), token_bytes, vector.tobytes()))
-        texts_of.setdefault(number, []).append((doc, text))
-        others.extend((doc, model, other) for model, other in kept.get((stream, memory_id, token_bytes), ()))
+        texts_by_owner.setdefault(number, []).append((doc, text))
+        reusable = old_vectors.get((stream, memory_id, token_bytes), ())
+        embedder_vectors.extend((doc, model, model_vector) for model, model_vector in reusable)
     rows.many("INSERT INTO memory_doc VALUES (?,?,?,?,?,?,?)", documents)
-    rows.many("INSERT INTO memory_vector VALUES (?,?,?)", others)
-    for number, texts in texts_of.items():
+    rows.many("INSERT INTO memory_vector VALUES (?,?,?)", embedder_vectors)
+    for number, texts in texts_by_owner.items():
         rows.many(f"INSERT INTO {full_text_table(number)}(rowid, text) VALUES (?,?)", texts)
         rows.run(
             "UPDATE memory_owner SET docs = docs + ?, last = ? WHERE number = ?", (len(texts), texts[-1][0], number)
         )
 
 
-def _remove(rows: Rows, wanted: str) -> dict[tuple[str, str, bytes], Kept]:
+def _remove_documents(rows: Rows, keys_json: str) -> dict[tuple[str, str, bytes], ModelVectors]:
     """Delete documents. Returns their vectors of other embedders, which are reused if the tokens stay the same."""
-    kept: dict[tuple[str, str, bytes], Kept] = {}
+    vectors: dict[tuple[str, str, bytes], ModelVectors] = {}
     for doc, number, stream, memory_id, tokens in rows.all(
-        f"SELECT t.doc, t.owner, t.stream, t.id, t.tokens {_FIND.format('memory_doc t')}",
-        (wanted,),
+        f"SELECT t.doc, t.owner, t.stream, t.id, t.tokens {_JOIN_KEYS.format('memory_doc t')}",
+        (keys_json,),
     ):
-        kept[stream, memory_id, tokens] = rows.all("SELECT model, vector FROM memory_vector WHERE doc = ?", (doc,))
+        vectors[stream, memory_id, tokens] = rows.all("SELECT model, vector FROM memory_vector WHERE doc = ?", (doc,))
         rows.run("DELETE FROM memory_vector WHERE doc = ?", (doc,))
         rows.run(f"DELETE FROM {full_text_table(number)} WHERE rowid = ?", (doc,))
         rows.run("DELETE FROM memory_doc WHERE doc = ?", (doc,))
         rows.run("UPDATE memory_owner SET docs = docs - 1, removed = removed + 1 WHERE number = ?", (number,))
-    return kept
+    return vectors
 
 
 def _owner_number(rows: Rows, owner: str) -> int:

@@ -36,7 +36,7 @@ _PENDING = """
 
 
 @dataclass
-class _Cached:
+class _CachedMatrix:
     docs: NDArray[np.int64]
     matrix: Floats32
     stored: int
@@ -48,7 +48,7 @@ class VectorStore:
     def __init__(self, store: Store, embedder: Embedder | None = None) -> None:
         self._store = store
         self.embedder = embedder
-        self._cached: dict[str, _Cached] = {}
+        self._cached: dict[str, _CachedMatrix] = {}
         self._questions: dict[str, Floats32] = {}
         self._lock = threading.Lock()
         self._made = 0
@@ -57,17 +57,17 @@ class VectorStore:
         """The question's vector; None if there is no embedder or it fails, in which case recall goes on without."""
         if self.embedder is None:
             return None
-        if (known := self._questions.get(text)) is not None:
-            return known
+        if (cached := self._questions.get(text)) is not None:
+            return cached
         try:
-            found: Floats32 = quantize(embed_checked(self.embedder, [text], self._dim()))[0]
+            vector: Floats32 = quantize(embed_checked(self.embedder, [text], self._dim()))[0]
         except EmbedderFailed as error:
             get_logger(__name__).warning("embedder_failed", error=str(error))
             return None
         if len(self._questions) >= _CACHED_QUESTIONS:
             self._questions.clear()
-        self._questions[text] = found
-        return found
+        self._questions[text] = vector
+        return vector
 
     def similarities(self, index: OwnerIndex, vector: Floats32) -> NDArray[np.float64] | None:
         """The cosine to each memory of the index, or None while too many have no vector yet."""
@@ -92,7 +92,7 @@ class VectorStore:
         embedder = self.embedder
         if embedder is None:
             return 0
-        made, after = 0, 0
+        embedded, after = 0, 0
         missing, total = self.pending()
         while not (stop and stop.is_set()):
             rows = self._store.query(_PENDING, (embedder.name, after, _BATCH))
@@ -101,21 +101,21 @@ class VectorStore:
                 break
             texts = [name_matcher(speaker, witnesses).remove_from(text) for _, text, speaker, witnesses in rows]
             vectors = quantize(embed_checked(embedder, texts, self._dim())).astype(np.float16)
-            found = [(row[0], embedder.name, vector.tobytes()) for row, vector in zip(rows, vectors, strict=True)]
-            self._store.transact(partial(_store_vectors, found=found))
+            new_vectors = [(row[0], embedder.name, vector.tobytes()) for row, vector in zip(rows, vectors, strict=True)]
+            self._store.transact(partial(_store_vectors, vectors=new_vectors))
             after = rows[-1][0]
-            made += len(rows)
+            embedded += len(rows)
             self._made += len(rows)
             if progress:
-                progress(min(total - missing + made, total), total)
-        return made
+                progress(min(total - missing + embedded, total), total)
+        return embedded
 
     def _dim(self) -> int | None:
         name = self.embedder.name if self.embedder else ""
-        found = self._store.query("SELECT length(vector) FROM memory_vector WHERE model = ? LIMIT 1", (name,))
-        return found[0][0] // 2 if found else None
+        rows = self._store.query("SELECT length(vector) FROM memory_vector WHERE model = ? LIMIT 1", (name,))
+        return rows[0][0] // 2 if rows else None
 
-    def _matrix(self, index: OwnerIndex, model: str, dim: int) -> _Cached:
+    def _matrix(self, index: OwnerIndex, model: str, dim: int) -> _CachedMatrix:
         with self._lock:
             cached = self._cached.get(index.owner)
             complete = cached is not None and cached.stored == len(index) and np.array_equal(cached.docs, index.doc)
@@ -127,19 +127,19 @@ class VectorStore:
                 (model, index.number),
             )
             matrix = np.zeros((len(index), dim), np.float32)
-            known = {doc: vector for doc, vector in rows if len(vector) == 2 * dim}
+            vectors = {doc: vector for doc, vector in rows if len(vector) == 2 * dim}
             stored = 0
             for position, doc in enumerate(index.doc.tolist()):
-                if (vector := known.get(doc)) is not None:
+                if (vector := vectors.get(doc)) is not None:
                     matrix[position] = np.frombuffer(vector, np.float16)
                     stored += 1
-            cached = self._cached[index.owner] = _Cached(index.doc, matrix, stored)
+            cached = self._cached[index.owner] = _CachedMatrix(index.doc, matrix, stored)
             return cached
 
 
-def _store_vectors(tables: Rows, found: list[tuple[int, str, bytes]]) -> None:
+def _store_vectors(tables: Rows, vectors: list[tuple[int, str, bytes]]) -> None:
     # A document may have been deleted while its vector was computed.
-    for doc, model, vector in found:
+    for doc, model, vector in vectors:
         tables.run(
             "INSERT OR REPLACE INTO memory_vector SELECT ?1, ?2, ?3 WHERE EXISTS"
             " (SELECT 1 FROM memory_doc WHERE doc = ?1)",
