@@ -6,12 +6,12 @@ from pathlib import Path
 import pytest
 
 from coterie.base.clock import ManualClock
-from coterie.characters.people import GAP, Visits, VisitsProjection
+from coterie.characters.people import VISIT_GAP, Visits, VisitsProjection
 from coterie.eventstore import Store
 from coterie.eventstore.sqlite.replay import replayed_hash
 
 MINUTE = 60
-LONG = GAP.total_seconds() + MINUTE
+LONG = VISIT_GAP.total_seconds() + MINUTE
 
 
 @pytest.fixture

@@ -45,16 +45,16 @@ class Identity(BaseModel):
 
     @classmethod
     def from_card(cls, card: Card, id: str | None = None) -> Self:  # noqa: A002 - the field's own name
-        found = _embedded_identity(card) or _read(card)
-        return cls(id=id or new_id(), **found)
+        fields = _embedded_identity(card) or _read_fields(card)
+        return cls(id=id or new_id(), **fields)
 
     def to_card(self, original: Card | None = None) -> Card:
         """The original card with the changed fields; a new V3 card if there is none."""
         identity = self.model_dump(exclude={"id"})
-        if original is not None and (_embedded_identity(original) or _read(original)) == identity:
+        if original is not None and (_embedded_identity(original) or _read_fields(original)) == identity:
             return original
         card = original or Card.read(_EMPTY | {"data": {**_EMPTY["data"], "name": self.name}})
-        card = card.with_fields(**_changes(identity, _read(original) if original else None))
+        card = card.with_fields(**_changes(identity, _read_fields(original) if original else None))
         embedded = {"identity": identity, "seal": _fields_checksum(card)}
         return card.with_fields(extensions={**card.extensions, _EXTENSION: embedded})
 
@@ -78,7 +78,7 @@ _EMPTY: Document = {
 }
 
 
-def _read(card: Card) -> Document:
+def _read_fields(card: Card) -> Document:
     """An identity from the common fields of a card."""
     data = card.data
     traits = _as_traits(data.personality)
@@ -97,18 +97,18 @@ def _read(card: Card) -> Document:
 def _changes(identity: Document, before: Document | None) -> Document:
     """The card's fields that have to change."""
 
-    def changed(*names: str) -> bool:
+    def is_changed(*names: str) -> bool:
         return before is None or any(identity[name] != before[name] for name in names)
 
     changes: Document = {}
-    if changed("name"):
+    if is_changed("name"):
         changes["name"] = identity["name"]
-    if changed("persona", "traits", "backstory"):
+    if is_changed("persona", "traits", "backstory"):
         changes["description"] = _paragraphs([identity["persona"], identity["backstory"]])
         changes["personality"] = ", ".join(identity["traits"])
-    if changed("voice_samples"):
+    if is_changed("voice_samples"):
         changes["mes_example"] = "\n".join(f"<START>\n{sample}" for sample in identity["voice_samples"])
-    if changed("kickoff", "initial_relationship"):
+    if is_changed("kickoff", "initial_relationship"):
         changes["scenario"] = identity["initial_relationship"]
         changes["first_mes"] = identity["kickoff"]
     return changes

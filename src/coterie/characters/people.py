@@ -20,6 +20,9 @@ from coterie.eventstore import Event, LogReader, NewEvent, Payload, Projection, 
 EVERY_CHARACTER = "*"
 _LETTERS = "ABCDEFGHJKMNPQRSTVWXYZ23456789"
 _STREAM = "people"
+_VISITS_STREAM = "visits"
+VISIT_GAP = timedelta(minutes=30)
+_VISIT_INTERVAL = timedelta(minutes=5)
 
 
 class PersonAdded(Payload, kind="person_added"):
@@ -145,8 +148,9 @@ class PeopleProjection(Projection):
 
     @on(IdentityLinked)
     def linked(self, rows: Rows, event: Event[IdentityLinked]) -> None:
-        it = event.payload
-        rows.run("INSERT OR REPLACE INTO identity VALUES (?, ?, ?, ?)", (it.surface, it.account, it.person, it.name))
+        payload = event.payload
+        params = (payload.surface, payload.account, payload.person, payload.name)
+        rows.run("INSERT OR REPLACE INTO identity VALUES (?, ?, ?, ?)", params)
 
     @on(IdentityUnlinked)
     def unlinked(self, rows: Rows, event: Event[IdentityUnlinked]) -> None:
@@ -155,8 +159,9 @@ class PeopleProjection(Projection):
 
     @on(CodeIssued)
     def issued(self, rows: Rows, event: Event[CodeIssued]) -> None:
-        it = event.payload
-        rows.run("INSERT OR REPLACE INTO link_code VALUES (?, ?, ?)", (it.digest, it.person, to_micros(it.expires)))
+        payload = event.payload
+        params = (payload.digest, payload.person, to_micros(payload.expires))
+        rows.run("INSERT OR REPLACE INTO link_code VALUES (?, ?, ?)", params)
 
     @on(CodeUsed)
     def used(self, rows: Rows, event: Event[CodeUsed]) -> None:
@@ -164,8 +169,8 @@ class PeopleProjection(Projection):
 
     @on(PairingAsked)
     def asked(self, rows: Rows, event: Event[PairingAsked]) -> None:
-        it = event.payload
-        params = (it.surface, it.account, it.name, it.code, to_micros(it.expires))
+        payload = event.payload
+        params = (payload.surface, payload.account, payload.name, payload.code, to_micros(payload.expires))
         rows.run("INSERT OR REPLACE INTO pairing VALUES (?, ?, ?, ?, ?)", params)
 
     @on(PairingSettled)
@@ -175,11 +180,11 @@ class PeopleProjection(Projection):
 
     @on(CharacterAllowed)
     def allowed(self, rows: Rows, event: Event[CharacterAllowed]) -> None:
-        it = event.payload
+        payload = event.payload
         change = "INSERT OR REPLACE INTO may_talk VALUES (?, ?)"
-        if not it.allowed:
+        if not payload.allowed:
             change = "DELETE FROM may_talk WHERE person = ? AND character = ?"
-        rows.run(change, (it.person, it.character))
+        rows.run(change, (payload.person, payload.character))
 
 
 class PeopleQueries:
@@ -290,19 +295,17 @@ class People(PeopleQueries):
 
     async def request_pairing(self, surface: str, account: str, name: str, minutes: float) -> PairingRequest | None:
         """A code for a stranger to show to the owner; None if they have a valid one."""
-        if any((one.surface, one.account) == (surface, account) for one in self.pairing_requests(self._clock.now())):
+        if any((request.surface, request.account) == (surface, account) for request in self.open_pairing_requests()):
             return None
         request = PairingRequest(surface, account, name, _new_code(), self._expiry(minutes))
-        asked = PairingAsked(surface=surface, account=account, name=name, code=request.code, expires=request.expires)
-        await self._store.append([NewEvent(_STREAM, asked)])
+        payload = PairingAsked(surface=surface, account=account, name=name, code=request.code, expires=request.expires)
+        await self._store.append([NewEvent(_STREAM, payload)])
         return request
 
     async def approve(self, code: str, person_name: str | None = None) -> tuple[Person, PairingRequest]:
         """Approve a pairing request: as a new person, or as an existing one."""
-        wanted = _normalized(code)
-        request = next(
-            (one for one in self.pairing_requests(self._clock.now()) if _normalized(one.code) == wanted), None
-        )
+        requests = {_normalize(request.code): request for request in self.open_pairing_requests()}
+        request = requests.get(_normalize(code))
         if request is None:
             raise BadCode(
                 "There is no request with this code.", "It may have expired: `coterie people list` shows requests."
@@ -357,17 +360,12 @@ def _new_code() -> str:
     return f"{letters[:5]}-{letters[5:]}"
 
 
-def _normalized(code: str) -> str:
+def _normalize(code: str) -> str:
     return "".join(letter for letter in code.upper() if letter in _LETTERS)
 
 
 def _digest(code: str) -> str:
-    return hashlib.sha256(f"coterie link {_normalized(code)}".encode()).hexdigest()
-
-
-STREAM = "visits"
-GAP = timedelta(minutes=30)
-_EVERY = timedelta(minutes=5)
+    return hashlib.sha256(f"coterie link {_normalize(code)}".encode()).hexdigest()
 
 
 class PersonVisited(Payload, kind="person_visited"):
@@ -400,7 +398,7 @@ class VisitsProjection(Projection):
             "INSERT INTO visit VALUES (?1, ?2, ?3, NULL, NULL) ON CONFLICT(person) DO UPDATE SET"
             " left_at = CASE WHEN ?2 - at > ?4 THEN at ELSE left_at END,"
             " left_event = CASE WHEN ?2 - at > ?4 THEN event ELSE left_event END, at = ?2, event = ?3",
-            (event.payload.person, to_micros(event.ts), event.id, GAP // timedelta(microseconds=1)),
+            (event.payload.person, to_micros(event.ts), event.id, VISIT_GAP // timedelta(microseconds=1)),
         )
 
 
@@ -417,12 +415,12 @@ class Visits:
         if not rows:
             return None
         at, event, left_at, left_event = rows[0]
-        if self._clock.now() - from_micros(at) > GAP:
+        if self._clock.now() - from_micros(at) > VISIT_GAP:
             return VisitEnd(from_micros(at), event)
         return VisitEnd(from_micros(left_at), left_event) if left_at is not None else None
 
     async def record(self, person: str) -> None:
         """Record a page view, once per interval by its key."""
-        interval = to_micros(self._clock.now()) // (_EVERY // timedelta(microseconds=1))
+        interval = to_micros(self._clock.now()) // (_VISIT_INTERVAL // timedelta(microseconds=1))
         visited = PersonVisited(person=person)
-        await self._store.append([NewEvent(STREAM, visited, person, key=f"visit:{person}:{interval}")])
+        await self._store.append([NewEvent(_VISITS_STREAM, visited, person, key=f"visit:{person}:{interval}")])

@@ -114,8 +114,8 @@ class CharactersProjection(Projection):
 
     @on(OwnerAuthored)
     def owner_authored(self, rows: Rows, event: Event[OwnerAuthored]) -> None:
-        it = event.payload
-        rows.run("INSERT OR REPLACE INTO owner VALUES (1, ?, ?, ?)", (it.name, it.pronouns, it.persona))
+        payload = event.payload
+        rows.run("INSERT OR REPLACE INTO owner VALUES (1, ?, ?, ?)", (payload.name, payload.pronouns, payload.persona))
 
 
 class CharacterQueries:
@@ -167,9 +167,9 @@ class CharacterQueries:
         namesakes = [character for character in characters if character.name.lower().split()[:1] == [name.lower()]]
         if len({character.name for character in namesakes}) == 1:
             return namesakes[0]
-        known = ", ".join(dict.fromkeys(character.name for character in namesakes or characters)) or "none yet"
+        names = ", ".join(dict.fromkeys(character.name for character in namesakes or characters)) or "none yet"
         what = f"Several characters are called {name}." if namesakes else f"There is no character called {name}."
-        raise NoSuchCharacter(what, f"There is: {known}.")
+        raise NoSuchCharacter(what, f"There is: {names}.")
 
     def versions(self, character_id: str) -> Sequence[Character]:
         rows = self._log.query(

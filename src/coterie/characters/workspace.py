@@ -39,13 +39,13 @@ def read_portrait(workspace: Path) -> Portrait | None:
             changed = file.stat().st_mtime_ns
         except OSError:
             continue
-        if (found := _picture(file, changed)) is not None:
-            return found
+        if (portrait := _load_portrait(file, changed)) is not None:
+            return portrait
     return None
 
 
 @lru_cache(maxsize=32)
-def _picture(file: Path, changed: int) -> Portrait | None:
+def _load_portrait(file: Path, changed: int) -> Portrait | None:
     try:
         card = import_card(file.read_bytes(), file.name).card
     except (OSError, CardError):

@@ -55,8 +55,8 @@ async def find_local_servers(
 
     urls = {preset: (addresses or {}).get(preset, PRESETS[preset].base_url) for preset in _SIGNATURES}
     async with httpx.AsyncClient(timeout=timeout_s, trust_env=False) as client:
-        found = await asyncio.gather(*(_identify_server(client, preset, url) for preset, url in urls.items()))
-    return [server for server in found if server is not None]
+        servers = await asyncio.gather(*(_identify_server(client, preset, url) for preset, url in urls.items()))
+    return [server for server in servers if server is not None]
 
 
 async def _identify_server(client: httpx.AsyncClient, preset: str, base_url: str) -> LocalServer | None:

@@ -222,10 +222,10 @@ def _join_split_secrets(chunks: list[tuple[int, Chunk]]) -> tuple[tuple[int, Chu
     """If the joined text contains a secret, mask it and store the text as one chunk, as its parts cannot be masked."""
     for kind in (TextDelta, ThinkingDelta):
         field = "text" if kind is TextDelta else "thinking"
-        whole = "".join(getattr(chunk, field) for _, chunk in chunks if isinstance(chunk, kind))
-        if redact.contains_secret(whole):
+        joined = "".join(getattr(chunk, field) for _, chunk in chunks if isinstance(chunk, kind))
+        if redact.contains_secret(joined):
             first = next(position for position, (_, chunk) in enumerate(chunks) if isinstance(chunk, kind))
             at = chunks[first][0]
             rest = [pair for pair in chunks[first + 1 :] if not isinstance(pair[1], kind)]
-            chunks = [*chunks[:first], (at, kind(**{field: redact(whole)})), *rest]
+            chunks = [*chunks[:first], (at, kind(**{field: redact(joined)})), *rest]
     return tuple(chunks)

@@ -112,11 +112,11 @@ class Cooldowns:
         until = self._until.get(target)
         if until is None:
             return 0.0
-        left = until - self._clock.monotonic()
-        if left <= 0:
+        seconds = until - self._clock.monotonic()
+        if seconds <= 0:
             del self._until[target]
             return 0.0
-        return left
+        return seconds
 
 
 _log = get_logger(__name__)
@@ -242,8 +242,8 @@ class Models:
 
     def context_window(self, role: Role, task: str | None = None) -> int | None:
         """The smallest known context size in the chain, in tokens; None if none is known."""
-        known = [self.catalogue.details(target).context for target in self.catalogue.chain(role, task)]
-        return min((context for context in known if context is not None), default=None)
+        contexts = [self.catalogue.details(target).context for target in self.catalogue.chain(role, task)]
+        return min((context for context in contexts if context is not None), default=None)
 
     def provider(self, name: str) -> Provider:
         """The provider of that name; it is created again if its address or key has changed."""

@@ -314,16 +314,16 @@ class Catalogue:
         return self._specs[name]
 
     def _spec(self, name: str) -> ProviderSpec:
-        given = self.settings.providers.get(name)
-        preset = PRESETS.get(given.preset if given else name)
+        configured = self.settings.providers.get(name)
+        preset = PRESETS.get(configured.preset if configured else name)
         if preset is None:
             close = difflib.get_close_matches(name, [*PRESETS, *self.settings.providers], n=1)
             hint = f" Did you mean {close[0]}?" if close else ""
             raise RoleUnset(f"There is no provider called {name}.{hint}", f"Add it with: coterie models add {name}")
-        given = given or ProviderSettings.model_construct(preset=name)
+        configured = configured or ProviderSettings.model_construct(preset=name)
         is_default = name == self.settings.provider
-        base_url = given.base_url or preset.base_url
-        api_key = given.api_key
+        base_url = configured.base_url or preset.base_url
+        api_key = configured.api_key
         if is_default:
             base_url = self.settings.base_url or base_url
             api_key = self.settings.api_key or api_key
@@ -335,22 +335,22 @@ class Catalogue:
             protocol=preset.protocol,
             base_url=base_url,
             api_key=api_key if api_key is not None and api_key.get_secret_value() else None,
-            native_schema=preset.native_schema if given.native_schema is None else given.native_schema,
-            free=preset.free if given.free is None else given.free,
-            flat_rate=preset.flat_rate if given.flat_rate is None else given.flat_rate,
-            first_token_s=given.first_token_s or first_token_s,
+            native_schema=preset.native_schema if configured.native_schema is None else configured.native_schema,
+            free=preset.free if configured.free is None else configured.free,
+            flat_rate=preset.flat_rate if configured.flat_rate is None else configured.flat_rate,
+            first_token_s=configured.first_token_s or first_token_s,
             idle_s=self.settings.deadline_s if embedded else self.settings.idle_s,
         )
 
     def details(self, target: Target) -> ModelDetails:
-        known = self.settings.details.get(str(target)) or ModelDetails()
+        details = self.settings.details.get(str(target)) or ModelDetails()
         if target.provider != "embedded":
-            return known
-        own = self.settings.embedded
-        max_words = known.max_story_words or (
-            _BUNDLED_MAX_STORY_WORDS if target == EMBEDDED and own.model is None else None
+            return details
+        embedded = self.settings.embedded
+        max_words = details.max_story_words or (
+            _BUNDLED_MAX_STORY_WORDS if target == EMBEDDED and embedded.model is None else None
         )
-        return known.model_copy(update={"context": known.context or own.context, "max_story_words": max_words})
+        return details.model_copy(update={"context": details.context or embedded.context, "max_story_words": max_words})
 
     def _short_form(self, role: Role) -> tuple[str, ...]:
         """The chain from `narrative_model`, `classifier_model` and the preset; empty if a required key is missing."""
@@ -365,8 +365,9 @@ class Catalogue:
             models = (self.settings.narrative_model,)
         elif role is Role.CLASSIFIER:
             first = self.settings.classifier_model
-            rest = self.settings.classifier_fallbacks
-            models = ((first,) if first else models[:1]) + (rest if rest is not None else () if first else models[1:])
+            fallbacks = self.settings.classifier_fallbacks
+            default_fallbacks = () if first else models[1:]
+            models = ((first,) if first else models[:1]) + (default_fallbacks if fallbacks is None else fallbacks)
             if not models and self.settings.narrative_model:
                 models = (self.settings.narrative_model,)
         return tuple(f"{spec.name}/{model}" for model in models)

@@ -99,12 +99,12 @@ async def classify(
     raw, model, error = "", str(models.catalogue.chain(role)[0]), None
     attempts = 0
     for attempts in (1, 2):
-        left = deadline - asyncio.get_running_loop().time()
-        if left <= 0:
+        remaining_s = deadline - asyncio.get_running_loop().time()
+        if remaining_s <= 0:
             attempts -= 1
             break
         try:
-            answer = await models.ask(role, current, caller=caller, deadline_s=left)
+            answer = await models.ask(role, current, caller=caller, deadline_s=remaining_s)
         except (RequestsForbidden, NothingRecorded):
             raise
         except ModelError as failed:

@@ -197,12 +197,12 @@ class TokenCounter:
 
     def _tool_json(self, tool: ToolSpec) -> str:
         """The tool as JSON, cached: serialising it takes longer than counting it."""
-        known = self._tool_json_cache.get(id(tool))
-        if known is None or known[0] is not tool:
+        cached = self._tool_json_cache.get(id(tool))
+        if cached is None or cached[0] is not tool:
             if len(self._tool_json_cache) > _MAX_CACHED_TOOLS:
                 self._tool_json_cache.clear()
-            known = self._tool_json_cache[id(tool)] = (tool, tool.model_dump_json())
-        return known[1]
+            cached = self._tool_json_cache[id(tool)] = (tool, tool.model_dump_json())
+        return cached[1]
 
     def is_exact(self, target: Target) -> bool:
         return self._tokenizer(target) is not None
@@ -225,10 +225,10 @@ class TokenCounter:
             return None
         # Finding the file takes a millisecond, and a prompt is counted in hundreds of parts.
         if target not in self._tokenizers:
-            found = load_tokenizer(find_weights(self._catalogue.settings.embedded.model))
-            if found is None:
+            tokenizer = load_tokenizer(find_weights(self._catalogue.settings.embedded.model))
+            if tokenizer is None:
                 return None
-            self._tokenizers[target] = found
+            self._tokenizers[target] = tokenizer
         return self._tokenizers[target]
 
 

@@ -133,11 +133,11 @@ class Prices:
             cache_read_tokens=min(tokens.cached, tokens.input),
         )
         try:
-            found = calc_price(usage, target.model, provider_id=target.provider)
+            calculation = calc_price(usage, target.model, provider_id=target.provider)
         except LookupError:
             self._unlisted.add(target)
             return None
-        return round(found.total_price * 1_000_000)
+        return round(calculation.total_price * 1_000_000)
 
 
 @dataclass(frozen=True)
@@ -218,15 +218,15 @@ class Ledger:
     def _load_total(self, day: str) -> UsageTotal:
         if self._store is None:
             return UsageTotal()
-        found = self._store.query(
+        rows = self._store.query(
             "SELECT sum(usd_micros), sum(tokens_in + tokens_out), sum(calls) FROM llm_usage "
             "WHERE day = ? AND priced <> 'free'",
             (day,),
         )
-        return UsageTotal(*(int(number or 0) for number in found[0]))
+        return UsageTotal(*(int(number or 0) for number in rows[0]))
 
     def _check_caps(self, maximum: UsageTotal) -> None:
-        total = sum((held.maximum for held in self._reservations.values()), self.total() + maximum)
+        total = sum((reservation.maximum for reservation in self._reservations.values()), self.total() + maximum)
         caps = self._caps
         if caps.usd_per_day is not None and total.usd_micros > caps.usd_per_day * 1_000_000:
             spent = (total.usd_micros - maximum.usd_micros) / 1_000_000
@@ -247,13 +247,13 @@ class Ledger:
     def _cap_reached(self, what: str, setting: str) -> CapReached:
         now = self._local_now()
         midnight = datetime.combine(now.date() + timedelta(days=1), time(), tzinfo=now.tzinfo)
-        left = max(0.0, (midnight - now).total_seconds())
-        hours, minutes = divmod(int(left) // 60, 60)
+        remaining_s = max(0.0, (midnight - now).total_seconds())
+        hours, minutes = divmod(int(remaining_s) // 60, 60)
         return CapReached(
             what,
             f"The count starts again at local midnight, in {hours} h {minutes} min. "
             f"To continue now, raise {setting} in [models.caps], or use a model on this machine.",
-            retry_after=left,
+            retry_after=remaining_s,
         )
 
     def _local_now(self) -> datetime:

@@ -1,7 +1,7 @@
 """A character card of any version, and conversions between versions.
 
 The document is kept exactly as it was read, with unknown fields, so that it is exported unchanged; all typed fields are
-derived from it.
+derived from it. Conversions lose nothing: a field that a version does not have stays as an unknown field.
 """
 
 from __future__ import annotations
@@ -152,13 +152,13 @@ class Card(BaseModel):
             )
         if spec == "lorebook_v3":
             raise NotACard("This is a lorebook, not a character.", "Import it as a lorebook.")
-        found = _SPEC.fullmatch(spec.strip()) if isinstance(spec, str) else None
-        if found is None or int(found[1]) < 2:
+        match = _SPEC.fullmatch(spec.strip()) if isinstance(spec, str) else None
+        if match is None or int(match[1]) < 2:
             raise NotACard(
                 f"This is not a character card: its `spec` is {str(spec)[:60]!r}.",
                 "A card says `chara_card_v2` or `chara_card_v3`.",
             )
-        return int(found[1])
+        return int(match[1])
 
     @cached_property
     def fields(self) -> Document:
@@ -261,10 +261,6 @@ class ImportedCard(NamedTuple):
     format: CardFormat
     notes: list[str]
     """Irregularities of the file."""
-
-
-# Conversions lose nothing: a field that a version does not have stays as an unknown field. Containers carry the newest
-# version, with the original beside it, which is used on import if both say the same.
 
 
 BACKFILLED = (

@@ -34,9 +34,6 @@ from coterie.characters.cards.parsing import (
 )
 from coterie.characters.errors import BrokenCard, CardError, CardTooBig, NotACard, UnsafeCard
 
-# PNG: reading accepts wrong checksums and a truncated end, with a note; writing changes nothing but the card's chunks.
-
-
 PNG_SIGNATURE = b"\x89PNG\r\n\x1a\n"
 _TEXT_BYTES = MAX_JSON_BYTES * 2
 """The limit of a decompressed text, which may be base64."""
@@ -68,7 +65,7 @@ class Png(NamedTuple):
     def with_texts(self, texts: Iterable[PngText]) -> Png:
         """The picture with more text chunks, right before its end."""
         new = [_text_chunk(text) for text in texts]
-        end = next((at for at, chunk in enumerate(self.chunks) if chunk.kind == b"IEND"), len(self.chunks))
+        end = next((index for index, chunk in enumerate(self.chunks) if chunk.kind == b"IEND"), len(self.chunks))
         return self._replace(chunks=[*self.chunks[:end], *new, *self.chunks[end:]])
 
     def to_bytes(self) -> bytes:
@@ -76,39 +73,40 @@ class Png(NamedTuple):
 
 
 def read_png(data: bytes) -> Png:
+    """Accepts wrong checksums and a truncated end, with a note."""
     if not data.startswith(PNG_SIGNATURE):
         raise BrokenCard("This is not a PNG picture.", "Save the card again as a PNG.")
     chunks: list[Chunk] = []
     notes: list[str] = []
-    at = len(PNG_SIGNATURE)
-    while at < len(data):
+    position = len(PNG_SIGNATURE)
+    while position < len(data):
         if len(chunks) >= MAX_PNG_CHUNKS:
             raise CardTooBig(
                 f"The picture has more than {MAX_PNG_CHUNKS:,} chunks.", "Save it again with an image program."
             )
-        if at + 12 > len(data):
+        if position + 12 > len(data):
             break
-        length, kind = struct.unpack_from(">I4s", data, at)
-        end = at + 12 + length
+        length, kind = struct.unpack_from(">I4s", data, position)
+        end = position + 12 + length
         if end > len(data):
             break
-        body, checksum = data[at + 8 : end - 4], int.from_bytes(data[end - 4 : end], "big")
+        body, checksum = data[position + 8 : end - 4], int.from_bytes(data[end - 4 : end], "big")
         if zlib.crc32(body, zlib.crc32(kind)) != checksum:
-            notes.append(f"the checksum of a {kind.decode('latin-1')!r} chunk at byte {at} is wrong")
-        chunks.append(Chunk(kind, body, data[at:end]))
-        at = end
+            notes.append(f"the checksum of a {kind.decode('latin-1')!r} chunk at byte {position} is wrong")
+        chunks.append(Chunk(kind, body, data[position:end]))
+        position = end
         if kind == b"IEND":
             break
     complete = bool(chunks) and chunks[-1].kind == b"IEND"
     if not complete:
-        notes.append(f"the picture is cut off at byte {at}")
-    return Png(chunks, data[at:], notes, complete)
+        notes.append(f"the picture is cut off at byte {position}")
+    return Png(chunks, data[position:], notes, complete)
 
 
 def read_text(chunk: Chunk) -> PngText | None:
     """The text of a chunk; None if it has none that can be read."""
-    keyword, found, body = chunk.body.partition(b"\0")
-    if not found:
+    keyword, separator, body = chunk.body.partition(b"\0")
+    if not separator:
         return None
     try:
         match chunk.kind:
@@ -153,10 +151,8 @@ def make_chunk(kind: bytes, body: bytes) -> Chunk:
     return Chunk(kind, body, struct.pack(">I", len(body)) + kind + body + struct.pack(">I", checksum))
 
 
-# A card in a PNG is base64 of UTF-8 JSON: `ccv3`, which takes precedence, `chara` for programs without V3, and assets.
-
-
 _CARD_KEYWORDS = ("ccv3", "chara")
+"""The chunks with the card as base64 of JSON: `ccv3`, which takes precedence, and `chara` for programs without V3."""
 _ASSET = "chara-ext-asset_"
 _BLANK = PngText("coterie", b"a blank picture: this card has none")
 
@@ -265,8 +261,8 @@ def _encode(document: Document) -> bytes:
 
 
 def _decode(value: bytes) -> Document:
-    bare = value.strip()
-    return read_object(bare if bare.startswith(b"{") else _unbase64(bare), "The card in the picture")
+    text = value.strip()
+    return read_object(text if text.startswith(b"{") else _unbase64(text), "The card in the picture")
 
 
 def _unbase64(value: bytes) -> bytes:
@@ -275,10 +271,6 @@ def _unbase64(value: bytes) -> bytes:
         return base64.b64decode(joined + b"=" * (-len(joined) % 4), validate=True)
     except (binascii.Error, ValueError):
         raise BrokenCard("The text in the picture is not base64.", "Download the original file again.") from None
-
-
-# CHARX: a zip with `card.json` and its assets, sometimes appended to a JPEG. Zips are untrusted: nothing is unpacked to
-# disk, only two compression methods are accepted, and every size is checked as declared and again as read.
 
 
 _DIRECTORY_ENTRY = b"PK\x01\x02"
@@ -308,6 +300,11 @@ def looks_like_zip(data: bytes) -> bool:
 
 
 def read_charx(data: bytes) -> ImportedCard:
+    """A zip with `card.json` and its assets, sometimes appended to a JPEG.
+
+    It is untrusted: nothing is unpacked to disk, only two compression methods are accepted, and sizes are checked as
+    declared and again as read.
+    """
     archive = _unpack(data)
     files = archive.files
     text = files.pop(CARD_FILE, None)
@@ -326,19 +323,19 @@ def read_charx(data: bytes) -> ImportedCard:
 
 def write_charx(card: Card) -> bytes:
     """The card with its files. A JPEG goes before the zip; a PNG becomes one of the files."""
-    ours: Document = {}
+    extension: Document = {}
     if card.generation < 3:
-        ours["original"] = card.document
+        extension["original"] = card.document
     portrait = card.picture if card.picture and card.picture.startswith(PNG_SIGNATURE) else None
     if portrait:
-        ours["portrait"] = PORTRAIT_FILE
+        extension["portrait"] = PORTRAIT_FILE
     buffer = io.BytesIO()
     if card.picture and not portrait:
         buffer.write(card.picture)
     with zipfile.ZipFile(buffer, "w") as archive:
         _add(archive, CARD_FILE, write_object(as_v3(card), pretty=True), zipfile.ZIP_DEFLATED)
-        if ours:
-            _add(archive, COTERIE_FILE, write_object(ours), zipfile.ZIP_DEFLATED)
+        if extension:
+            _add(archive, COTERIE_FILE, write_object(extension), zipfile.ZIP_DEFLATED)
         if portrait:
             _add(archive, PORTRAIT_FILE, portrait, zipfile.ZIP_STORED)
         for path, content in card.files.items():

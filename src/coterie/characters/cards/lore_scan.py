@@ -19,10 +19,6 @@ import regex
 
 from coterie.characters.cards.lorebook import Lorebook, LorebookEntry, Role, Section
 
-# Macros are expanded once, from the inside out, and their results are never read as macros again: a person called
-# `{{original}}` is only an unusual name, and no text grows without bound.
-
-
 Purpose = Literal["prompt", "scan", "display"]
 """The use of a text: for a model, for matching lorebook keys, or for display."""
 
@@ -38,6 +34,8 @@ class _ExpandedText(str):
 
 @dataclass
 class Macros:
+    """Expands macros once, from the inside out. Their results are never read as macros again."""
+
     char: str
     """The character's nickname, else its name."""
     user: str
@@ -53,12 +51,12 @@ class Macros:
         self._picks, self._original_used = 0, False
         # Each level has the parts of an open macro.
         levels: list[list[str]] = [[]]
-        at = 0
+        position = 0
         for mark in _TOKEN.finditer(text):
-            if mark.start() < at:
+            if mark.start() < position:
                 continue
-            levels[-1].append(text[at : mark.start()])
-            at = mark.end()
+            levels[-1].append(text[position : mark.start()])
+            position = mark.end()
             match mark[0].lower():
                 case "{{" if len(levels) <= _MAX_DEPTH:
                     levels.append([])
@@ -71,7 +69,7 @@ class Macros:
                     levels[-1].append(_ExpandedText(self.user))
                 case other:
                     levels[-1].append(other)
-        levels[-1].append(text[at:])
+        levels[-1].append(text[position:])
         return "{{".join("".join(parts) for parts in levels)
 
     def _value(self, parts: list[str], purpose: Purpose) -> str:
@@ -86,14 +84,14 @@ class Macros:
 
     def _call(self, name: str, rest: list[str], purpose: Purpose) -> str | None:
         argument = "".join(rest)
-        bare = not argument.strip()
+        is_bare = not argument.strip()
         argument = argument.lstrip().removeprefix(":")
         match name:
-            case "char" | "bot" if bare:
+            case "char" | "bot" if is_bare:
                 return self.char
-            case "user" if bare:
+            case "user" if is_bare:
                 return self.user
-            case "original" if bare:
+            case "original" if is_bare:
                 first, self._original_used = not self._original_used, True
                 return self.original if first else ""
             case "//":
@@ -102,13 +100,13 @@ class Macros:
                 return argument.strip() if purpose == "display" else ""
             case "hidden_key":
                 return argument.strip() if purpose == "scan" else ""
-            case "reverse" if not bare:
+            case "reverse" if not is_bare:
                 return argument.removeprefix(":")[::-1]
-            case "random" if not bare:
+            case "random" if not is_bare:
                 return self.rng.choice(_options(rest))
-            case "pick" if not bare:
+            case "pick" if not is_bare:
                 return self._pick(_options(rest))
-            case "roll" if not bare:
+            case "roll" if not is_bare:
                 return self._roll(argument.removeprefix(":").strip())
         return None
 
@@ -119,11 +117,11 @@ class Macros:
         return options[int.from_bytes(digest[:8], "big") % len(options)]
 
     def _roll(self, dice: str) -> str | None:
-        found = _DICE.fullmatch(dice)
-        if not found or int(found["sides"]) < 1:
+        match = _DICE.fullmatch(dice)
+        if not match or int(match["sides"]) < 1:
             return None
-        count, sides = int(found["count"] or 1), int(found["sides"])
-        return str(sum(self.rng.randint(1, sides) for _ in range(count)) + int(found["plus"] or 0))
+        count, sides = int(match["count"] or 1), int(match["sides"])
+        return str(sum(self.rng.randint(1, sides) for _ in range(count)) + int(match["plus"] or 0))
 
 
 def _options(parts: list[str]) -> list[str]:
@@ -143,10 +141,6 @@ def _options(parts: list[str]) -> list[str]:
     return [option.strip() for option in options]
 
 
-# Patterns are untrusted: each has a time limit, and so have all of a scan. One that exceeds it does not match, and is
-# reported.
-
-
 PATTERN_SECONDS = 0.05
 SCAN_SECONDS = 0.5
 _MAX_PATTERN = 2_000
@@ -159,7 +153,7 @@ _COUNTED = regex.compile(r"\{\s*(\d*)\s*,?\s*(\d*)\s*\}")
 
 
 class KeyMatcher:
-    """Matches keys during one scan, within one time limit."""
+    """Matches the keys of one scan. Patterns are untrusted: one that exceeds its time limit does not match."""
 
     def __init__(self) -> None:
         self.refused: dict[str, str] = {}
@@ -184,13 +178,13 @@ class KeyMatcher:
     def _matches(self, pattern: str, flags: str, text: str) -> bool:
         if pattern in self.refused:
             return False
-        left = min(PATTERN_SECONDS, SCAN_SECONDS - self._spent)
-        if left <= 0:
+        timeout = min(PATTERN_SECONDS, SCAN_SECONDS - self._spent)
+        if timeout <= 0:
             self.refused[pattern] = "the patterns of this lorebook took too long together"
             return False
         started = time.perf_counter()
         try:
-            return _compiled(pattern, flags).search(text, timeout=left) is not None
+            return _compile(pattern, flags).search(text, timeout=timeout) is not None
         except TimeoutError:
             self.refused[pattern] = "it takes too long"
         except (regex.error, ValueError, RecursionError, OverflowError, KeyError, IndexError) as error:
@@ -201,7 +195,7 @@ class KeyMatcher:
 
 
 @lru_cache(maxsize=1024)
-def _compiled(pattern: str, flags: str) -> regex.Pattern[str]:
+def _compile(pattern: str, flags: str) -> regex.Pattern[str]:
     if len(pattern) > _MAX_PATTERN:
         raise ValueError("longer than 2,000 characters")
     bounds = (max(int(low or 0), int(high or 0), 1) for low, high in _COUNTED.findall(pattern))
@@ -267,10 +261,10 @@ class LoreResult:
 
 def find_lore(lorebook: Lorebook, context: LoreContext, count_tokens: Callable[[str], int]) -> LoreResult:
     scan = _Scan(lorebook, context)
-    lore = [_place(entry, why, context, count_tokens) for entry, why in scan.run()]
-    kept, left_out = _within_budget(lore, lorebook.token_budget)
-    kept.sort(key=lambda one: (one.entry.insertion_order, one.entry.index))
-    return LoreResult(kept, left_out, scan.matcher.refused)
+    matches = [_place(entry, why, context, count_tokens) for entry, why in scan.run()]
+    included, left_out = _within_budget(matches, lorebook.token_budget)
+    included.sort(key=lambda match: (match.entry.insertion_order, match.entry.index))
+    return LoreResult(included, left_out, scan.matcher.refused)
 
 
 class _Scan:
@@ -296,13 +290,13 @@ class _Scan:
             lore = "\n".join(self._for_scan(entry.content) for entry in new if entry.may_recurse)
             if not lore:
                 break
-            found = [
+            new_matches = [
                 (entry, why)
                 for entry in remaining
                 if entry.by_recursion and (why := self._key_reason(entry, lore, "in other lore"))
             ]
-            new = [entry for entry, _ in found]
-            matches += found
+            new = [entry for entry, _ in new_matches]
+            matches += new_matches
             done = {entry.index for entry in new}
             remaining = [entry for entry in remaining if entry.index not in done]
         return matches
@@ -354,16 +348,16 @@ class _Scan:
     def _matches_secondary(self, entry: LorebookEntry, text: str) -> bool:
         if not entry.selective or not entry.secondary_keys or (entry.use_regex and not entry.plain_keys):
             return True
-        found = [self._first([key], text, entry) is not None for key in entry.secondary_keys]
+        matches = [self._first([key], text, entry) is not None for key in entry.secondary_keys]
         match entry.logic:
             case "any":
-                return any(found)
+                return any(matches)
             case "all":
-                return all(found)
+                return all(matches)
             case "none":
-                return not any(found)
+                return not any(matches)
             case "not_all":
-                return not all(found)
+                return not all(matches)
 
     def _first(self, keys: Iterable[str], text: str, entry: LorebookEntry) -> str | None:
         return next((key for key in keys if text and self.matcher.is_match(self._for_scan(key), text, entry)), None)
@@ -391,21 +385,21 @@ def _place(entry: LorebookEntry, why: str, context: LoreContext, count_tokens: C
     return LoreMatch(entry, text, position, min(depth, len(context.messages)), entry.role, count_tokens(text), why)
 
 
-def _within_budget(lore: list[LoreMatch], budget: int | None) -> tuple[list[LoreMatch], list[LoreMatch]]:
+def _within_budget(matches: list[LoreMatch], budget: int | None) -> tuple[list[LoreMatch], list[LoreMatch]]:
     """Leave out the least important until the rest fits. An entry larger than the budget displaces no other."""
     if budget is None:
-        return lore, []
-    left_out = [one for one in lore if one.tokens > budget]
-    kept = [one for one in lore if one.tokens <= budget]
-    kept.sort(key=_importance, reverse=True)
-    total = sum(one.tokens for one in kept)
-    while kept and total > budget:
-        dropped = kept.pop()
+        return matches, []
+    left_out = [match for match in matches if match.tokens > budget]
+    included = [match for match in matches if match.tokens <= budget]
+    included.sort(key=_importance, reverse=True)
+    total = sum(match.tokens for match in included)
+    while included and total > budget:
+        dropped = included.pop()
         total -= dropped.tokens
         left_out.append(dropped)
-    return kept, left_out
+    return included, left_out
 
 
-def _importance(one: LoreMatch) -> tuple[bool, float, float, int]:
-    entry = one.entry
+def _importance(match: LoreMatch) -> tuple[bool, float, float, int]:
+    entry = match.entry
     return (not entry.decorators.ignore_on_max_context, entry.priority or 0, entry.insertion_order, -entry.index)

@@ -16,17 +16,13 @@ from pydantic import BaseModel, ConfigDict, SkipValidation
 from coterie.characters.cards.parsing import Document, as_flag, as_number, as_object, comma_list, text_or_empty
 from coterie.characters.errors import NotACard
 
-# Decorators are lines such as `@@depth 4` in an entry's content that set when it is used and where it goes. A line with
-# three signs (`@@@scan_depth 2`) is a fallback for the ones before it if they are unknown or invalid.
-
-
 Role = Literal["system", "user", "assistant"]
 Section = Literal["before_desc", "after_desc", "personality", "scenario"]
 UiPrompt = Literal["system_prompt", "post_history_instructions"]
 
 
 class Decorators(NamedTuple):
-    """The decorators of an entry; None and False for those it does not have."""
+    """Lines such as `@@depth 4` in an entry's content that set when it is used and where it goes."""
 
     activate: bool = False
     dont_activate: bool = False
@@ -48,28 +44,28 @@ class Decorators(NamedTuple):
 
 
 def split_decorators(content: str) -> tuple[Decorators, str]:
-    """The decorators, and the content without them."""
+    """The decorators, and the content without them. A line with `@@@` is a fallback for an invalid one before it."""
     decorators: dict[str, object] = {}
     content_lines: list[str] = []
     accepted = True
     for line in content.splitlines(keepends=True):
-        found = _LINE.fullmatch(line.strip())
-        if not found:
+        match = _LINE.fullmatch(line.strip())
+        if not match:
             content_lines.append(line)
             accepted = True  # a fallback has to follow its decorator directly
-        elif found["signs"] == "@@" or not accepted:
-            accepted = _accept(decorators, found["name"].lower(), (found["value"] or "").strip())
+        elif match["signs"] == "@@" or not accepted:
+            accepted = _accept(decorators, match["name"].lower(), (match["value"] or "").strip())
     text = "".join(content_lines)
     return Decorators(**decorators), text if text == content else text.strip("\r\n")  # type: ignore[arg-type]
 
 
 def _accept(decorators: dict[str, object], name: str, value: str) -> bool:
     """Add a decorator; False if it is unknown or invalid. The first of a name counts."""
-    read = _KNOWN.get(name)
-    if read is None:
+    parse = _KNOWN.get(name)
+    if parse is None:
         return False
     try:
-        parsed = read(value)
+        parsed = parse(value)
     except ValueError:
         return False
     decorators.setdefault(name, parsed)
@@ -225,12 +221,12 @@ class Lorebook(BaseModel):
     @cached_property
     def entries(self) -> list[LorebookEntry]:
         """All readable entries, in the order of the file."""
-        found = self.document.get("entries")
-        if isinstance(found, dict):
-            found = [{"id": uid, **as_object(entry)} for uid, entry in found.items() if isinstance(entry, dict)]
-        if not isinstance(found, list):
+        entries = self.document.get("entries")
+        if isinstance(entries, dict):
+            entries = [{"id": uid, **as_object(entry)} for uid, entry in entries.items() if isinstance(entry, dict)]
+        if not isinstance(entries, list):
             return []
-        return [_read_entry(index, entry) for index, entry in enumerate(found) if isinstance(entry, dict)]
+        return [_read_entry(index, entry) for index, entry in enumerate(entries) if isinstance(entry, dict)]
 
     def standalone(self) -> Document:
         """The lorebook as a `lorebook_v3` document; world info is converted."""
@@ -290,7 +286,7 @@ def _from_world_info(uid: str, raw: object) -> Document:
     """An entry of world info with the field names of a character book; other fields go to the extensions."""
     entry = dict(as_object(raw))
     at = entry.pop("position", None)
-    known = {
+    fields = {
         "id": entry.pop("uid", uid),
         "keys": entry.pop("key", []),
         "secondary_keys": entry.pop("keysecondary", []),
@@ -306,7 +302,7 @@ def _from_world_info(uid: str, raw: object) -> Document:
     extensions = {"selectiveLogic": 0, **entry}
     if at is not None:
         extensions["position"] = at
-    return {**known, "extensions": extensions}
+    return {**fields, "extensions": extensions}
 
 
 def _keys(value: object) -> list[str]:

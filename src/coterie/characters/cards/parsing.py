@@ -96,9 +96,9 @@ def write_object(document: Mapping[str, Any], *, pretty: bool = False) -> bytes:
     return write_object(document) if pretty and len(raw) > MAX_JSON_BYTES else raw
 
 
-def same_document(one: Mapping[str, Any], other: Mapping[str, Any]) -> bool:
+def same_document(document: Mapping[str, Any], other: Mapping[str, Any]) -> bool:
     """Equal as JSON: unlike `==`, true is not 1 and 1 is not 1.0."""
-    return json.dumps(one, sort_keys=True) == json.dumps(other, sort_keys=True)
+    return json.dumps(document, sort_keys=True) == json.dumps(other, sort_keys=True)
 
 
 def _depth(value: object) -> int:

@@ -183,7 +183,7 @@ class Reconciler:
         numbers: set[tuple[str, int | None]] = set()
         numbered: list[CreatedRoom] = []
         unnumbered: list[CreatedRoom] = []
-        for room in sorted(created, key=lambda one: one.room):
+        for room in sorted(created, key=lambda room: room.room):
             number = (room.account, _number(room))
             (unnumbered if number in numbers or number[1] is None else numbered).append(room)
             numbers.add(number)
@@ -193,11 +193,11 @@ class Reconciler:
             await self.reconcile_room(room, report)
         gate = asyncio.Semaphore(_CONCURRENCY)
 
-        async def gated(room: CreatedRoom) -> None:
+        async def reconcile(room: CreatedRoom) -> None:
             async with gate:
                 await self.reconcile_room(room, report)
 
-        await asyncio.gather(*(gated(room) for room in numbered if first[room.account] is not room))
+        await asyncio.gather(*(reconcile(room) for room in numbered if first[room.account] is not room))
         for room in unnumbered:
             await self.reconcile_room(room, report)
         report.restored.sort()
@@ -225,14 +225,14 @@ class Reconciler:
         return binding
 
     async def _person(self, created: CreatedRoom) -> Person:
-        known = self._router.people.by_account(SURFACE, created.account)
-        if known is not None:
-            return known
-        person = str(created.metadata.get("person", ""))
-        if not person:
+        person = self._router.people.by_account(SURFACE, created.account)
+        if person is not None:
+            return person
+        person_id = str(created.metadata.get("person", ""))
+        if not person_id:
             raise NoSuchPerson(f"{created.account} belongs to no person.", "Link the account with a code.")
         name = str(created.metadata.get("name", ""))
-        return await self._router.people.restore(person, name, SURFACE, created.account)
+        return await self._router.people.restore(person_id, name, SURFACE, created.account)
 
     def _character(self, created: CreatedRoom, person: Person) -> str:
         characters = self._chats.characters

@@ -77,12 +77,12 @@ class MatrixService:
             try:
                 async with self.connected() as sync_loop:
                     tries = 0
-                    updating = asyncio.create_task(self._update_changed_rooms(), name="matrix room updates")
+                    update_task = asyncio.create_task(self._update_changed_rooms(), name="matrix room updates")
                     try:
                         await sync_loop.run(stop)
                     finally:
-                        updating.cancel()
-                        await asyncio.gather(updating, return_exceptions=True)
+                        update_task.cancel()
+                        await asyncio.gather(update_task, return_exceptions=True)
             except (PlatformUnreachable, PlatformRateLimited, KeysRefused) as error:
                 tries += 1
                 _log.warning("Matrix cannot be reached", tries=tries, error=str(error))
@@ -114,7 +114,7 @@ class MatrixService:
             surface = MatrixSurface(server, self.crypto, self.rooms, self._files_in)
             self._router.dispatcher.on(MemberChange, "invited", surface=SURFACE)(self.on_invite)
             self._router.attach(surface)
-            updating = asyncio.create_task(self._update_all_rooms(), name="matrix room updates at start")
+            update_task = asyncio.create_task(self._update_all_rooms(), name="matrix room updates at start")
             try:
                 yield SyncLoop(
                     server,
@@ -128,8 +128,8 @@ class MatrixService:
                 )
             finally:
                 self._router.detach(surface)
-                updating.cancel()
-                await asyncio.gather(updating, return_exceptions=True)
+                update_task.cancel()
+                await asyncio.gather(update_task, return_exceptions=True)
         finally:
             self.crypto.close()
             await server.close()

@@ -87,8 +87,8 @@ class SyncLoop:
         decrypted = await self._crypto.receive_sync(sync, first=since is None)
         for room, event in decrypted:
             incoming += await self._read(room, [event])
-        found = (read_invite(room, info, self._own) for room, info in invites.items())
-        incoming += [invite for invite in found if invite is not None]
+        pending_invites = (read_invite(room, info, self._own) for room, info in invites.items())
+        incoming += [invite for invite in pending_invites if invite is not None]
         # On the first sync it is unknown which messages were answered: only later ones are read.
         for room, info in joined.items() if since is not None else ():
             try:
@@ -123,18 +123,18 @@ class SyncLoop:
 
     async def _read(self, room: str, events: list[Json]) -> list[Incoming]:
         """The new messages and commands among these events, with their files."""
-        found: list[Incoming] = []
+        new: list[Incoming] = []
         for raw in events:
             event = self._crypto.decrypt(room, raw)
             incoming = read_event(room, event, self._own) if event is not None else None
             if incoming is None or self._inbound.inbox.find(incoming) is not None:
                 continue
-            if not found:
+            if not new:
                 await self._on_unknown_room(room)
             if isinstance(incoming, IncomingMessage) and event and event["content"].get("msgtype") in MEDIA_TYPES:
                 incoming = await self._with_file(incoming, event["content"])
-            found.append(incoming)
-        return found
+            new.append(incoming)
+        return new
 
     async def _read_gap(self, room: str, start: str, since: str | None) -> list[Json]:
         """The events between the last position and the beginning of this sync's timeline, oldest first."""
@@ -158,8 +158,8 @@ class SyncLoop:
             encrypted = content.get("file")
             uri = encrypted["url"] if isinstance(encrypted, dict) else content["url"]
             async with self._server.download(str(uri)) as chunks:
-                plain = decrypt_file(chunks, encrypted) if isinstance(encrypted, dict) else chunks
-                saved = await self._files(incoming.room).save(incoming.room, name, plain, media_type)
+                decrypted = decrypt_file(chunks, encrypted) if isinstance(encrypted, dict) else chunks
+                saved = await self._files(incoming.room).save(incoming.room, name, decrypted, media_type)
             return with_file(incoming, saved)
         except (RoomError, SurfaceError, KeyError) as error:
             _log.warning("a file was not saved", room=incoming.room.id, error=str(error))

@@ -264,8 +264,8 @@ def error_response(status: int, message: str, kind: str, code: str | None = None
 def _check_key(settings: ApiSettings, authorization: str) -> JSONResponse | None:
     if settings.key is None:
         return None  # without a key the server listens on this machine only
-    given = authorization.removeprefix("Bearer ").strip()
-    if hmac.compare_digest(settings.key.get_secret_value().encode(), given.encode()):
+    key = authorization.removeprefix("Bearer ").strip()
+    if hmac.compare_digest(settings.key.get_secret_value().encode(), key.encode()):
         return None
     return error_response(401, "The API key is missing or wrong.", "invalid_request_error", "invalid_api_key")
 

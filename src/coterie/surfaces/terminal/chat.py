@@ -52,8 +52,8 @@ class TerminalChat(App[None]):
     CSS = """
     Header { background: $background; color: $text-muted; }
     Footer { background: $background; }
-    #said { padding: 0 2; scrollbar-size-vertical: 1; }
-    #said > * { max-width: 84; }
+    #messages { padding: 0 2; scrollbar-size-vertical: 1; }
+    #messages > * { max-width: 84; }
     .mine { color: $text-muted; margin: 1 0 0 0; }
     .speaker { text-style: bold; color: $primary; margin: 1 0 0 0; }
     .notice { color: $warning; margin: 1 0 0 0; }
@@ -76,14 +76,14 @@ class TerminalChat(App[None]):
 
     def compose(self) -> ComposeResult:
         yield Header(icon="")
-        yield VerticalScroll(id="said")
+        yield VerticalScroll(id="messages")
         yield Input(placeholder=f"Write to {escape_controls(self._chat.character)}, or /help", id="write")
         yield Footer()
 
     async def on_mount(self) -> None:
         self.title = escape_controls(self._chat.conversation.status(self._chat.context).title)
-        for line in self._chat.history():
-            await self._show(line)
+        for message in self._chat.history():
+            await self._show(message)
         self.query_one("#write", Input).focus()
 
     async def on_input_submitted(self, event: Input.Submitted) -> None:
@@ -148,20 +148,20 @@ class TerminalChat(App[None]):
             await stream.stop()
             self._replying, self.sub_title = False, ""
 
-    async def _show(self, line: PastMessage) -> None:
-        if line.mine:
-            await self._mount(Static(f"> {escape_controls(line.text)}", classes="mine", markup=False))
+    async def _show(self, message: PastMessage) -> None:
+        if message.mine:
+            await self._mount(Static(f"> {escape_controls(message.text)}", classes="mine", markup=False))
             return
-        await self._mount(Static(escape_controls(line.speaker), classes="speaker", markup=False))
-        await self._mount(Markdown(escape_controls(line.text), open_links=False))
+        await self._mount(Static(escape_controls(message.speaker), classes="speaker", markup=False))
+        await self._mount(Markdown(escape_controls(message.text), open_links=False))
 
     async def _notice(self, text: str) -> None:
         await self._mount(Static(escape_controls(redact(text)), classes="notice", markup=False))
 
     async def _mount(self, widget: Static | Markdown) -> None:
-        said = self.query_one("#said", VerticalScroll)
-        await said.mount(widget)
-        said.anchor()
+        messages = self.query_one("#messages", VerticalScroll)
+        await messages.mount(widget)
+        messages.anchor()
 
     def _status(self) -> str:
         status = self._chat.conversation.status(self._chat.context)

@@ -99,10 +99,10 @@ class WebhookFiles:
 def reply_files(replies: Sequence[QueuedMessage]) -> list[tuple[ReplyFile, Attachment]]:
     """The files of an answer, numbered."""
     messages = (reply.outgoing for reply in replies)
-    found = [file for message in messages if isinstance(message, OutgoingMessage) for file in message.attachments]
+    attachments = [file for message in messages if isinstance(message, OutgoingMessage) for file in message.attachments]
     return [
         (ReplyFile(name=file.name, media_type=file.media_type, size=file.size, number=number), file)
-        for number, file in enumerate(found)
+        for number, file in enumerate(attachments)
     ]
 
 
@@ -163,7 +163,7 @@ def webhook_router(messages: MessageRouter, settings: WebhookSettings, files_of:
     async def send_message(
         request: WebhookRequest, response: Response, x_webhook_secret: Secret = ""
     ) -> WebhookResponse:
-        _check(settings.secret, x_webhook_secret)
+        _check_secret(settings.secret, x_webhook_secret)
         if request.callback is not None and not is_allowed_callback(request.callback, settings.callbacks):
             raise HTTPException(400, "This callback address is not allowed; add it to webhook.callbacks in config.toml")
         await _link_caller(request.sender)
@@ -173,15 +173,15 @@ def webhook_router(messages: MessageRouter, settings: WebhookSettings, files_of:
             incoming = incoming.model_copy(update={"attachments": attachments})
         if request.mode:
             await _begin_chat(incoming, request.mode)
-        (received,) = await messages.inbound.accept([incoming])
+        (received_id,) = await messages.inbound.accept([incoming])
         if request.wait:
             try:
                 async with asyncio.timeout(settings.wait_s):
-                    await messages.inbound.wait_answered(received)
+                    await messages.inbound.wait_answered(received_id)
                 response.status_code = 200
             except TimeoutError:
                 pass  # it is still answered; the caller can ask for it later
-        return _response(messages, incoming, received)
+        return _response(messages, incoming, received_id)
 
     @router.post(
         "/webhook/files", status_code=201, summary="Upload a file for the next message; the request body is the file"
@@ -193,29 +193,29 @@ def webhook_router(messages: MessageRouter, settings: WebhookSettings, files_of:
         sender: Annotated[str, Query(alias="from", max_length=200, pattern=_NAME_PATTERN)] = CALLER,
         x_webhook_secret: Secret = "",
     ) -> UploadedFile:
-        _check(settings.secret, x_webhook_secret)
+        _check_secret(settings.secret, x_webhook_secret)
         await _link_caller(sender)
         account = Account(surface=NAME, id=sender, name=sender)
         return await files.save(request, account, RoomRef(surface=NAME, id=room), name)
 
     @router.get("/webhook/{message}/files/{number}", summary="Download a file of a reply", response_model=None)
     async def download_file(message: str, number: int, room: str = "main", x_webhook_secret: Secret = "") -> Response:
-        _check(settings.secret, x_webhook_secret)
+        _check_secret(settings.secret, x_webhook_secret)
         incoming = _incoming(WebhookRequest(text="?", room=room, id=message))
-        received = messages.inbound.inbox.find(incoming)
-        available = reply_files(_replies(messages, received)) if received is not None else []
+        received_id = messages.inbound.inbox.find(incoming)
+        available = reply_files(_replies(messages, received_id)) if received_id is not None else []
         if not 0 <= number < len(available):
             raise HTTPException(404, "There is no such file in this room")
         return files.stream(incoming.room, available[number][1])
 
     @router.get("/webhook/{message}", summary="The status of a message, and its replies")
     async def read_message(message: str, room: str = "main", x_webhook_secret: Secret = "") -> WebhookResponse:
-        _check(settings.secret, x_webhook_secret)
+        _check_secret(settings.secret, x_webhook_secret)
         incoming = _incoming(WebhookRequest(text="?", room=room, id=message))
-        received = messages.inbound.inbox.find(incoming)
-        if received is None:
+        received_id = messages.inbound.inbox.find(incoming)
+        if received_id is None:
             raise HTTPException(404, "There is no such message in this room")
-        return _response(messages, incoming, received)
+        return _response(messages, incoming, received_id)
 
     async def _link_caller(sender: str) -> None:
         if sender == CALLER:
@@ -229,10 +229,10 @@ def webhook_router(messages: MessageRouter, settings: WebhookSettings, files_of:
     return router
 
 
-def _replies(messages: MessageRouter, received: int) -> list[QueuedMessage]:
+def _replies(messages: MessageRouter, received_id: int) -> list[QueuedMessage]:
     inbox = messages.inbound.inbox
-    answered = inbox.state(received) == "answered"
-    return messages.delivery.outbox.answers_to(inbox.first_of_batch(received)) if answered else []
+    answered = inbox.state(received_id) == "answered"
+    return messages.delivery.outbox.answers_to(inbox.first_of_batch(received_id)) if answered else []
 
 
 def _incoming(request: WebhookRequest) -> Incoming:
@@ -248,12 +248,12 @@ def _incoming(request: WebhookRequest) -> Incoming:
     return IncomingMessage(**fields, text=request.text)
 
 
-def _response(messages: MessageRouter, incoming: Incoming, received: int) -> WebhookResponse:
-    replies = _replies(messages, received)
+def _response(messages: MessageRouter, incoming: Incoming, received_id: int) -> WebhookResponse:
+    replies = _replies(messages, received_id)
     return WebhookResponse(
         id=incoming.key,
         room=incoming.room.id,
-        status="answered" if messages.inbound.inbox.state(received) == "answered" else "accepted",
+        status="answered" if messages.inbound.inbox.state(received_id) == "answered" else "accepted",
         files=[file for file, _ in reply_files(replies)],
         text="\n\n".join(text_of(reply.outgoing) for reply in replies if reply.outgoing.type == "message"),
         replies=[
@@ -262,6 +262,6 @@ def _response(messages: MessageRouter, incoming: Incoming, received: int) -> Web
     )
 
 
-def _check(secret: SecretStr | None, given: str) -> None:
-    if secret is not None and not hmac.compare_digest(secret.get_secret_value().encode(), given.encode()):
+def _check_secret(secret: SecretStr | None, header: str) -> None:
+    if secret is not None and not hmac.compare_digest(secret.get_secret_value().encode(), header.encode()):
         raise HTTPException(401, "The header X-Webhook-Secret is missing or wrong")

@@ -91,7 +91,7 @@ class WebhookSurface:
             raise PlatformUnreachable(f"The callback cannot be reached ({error}).", ambiguous=False) from error
         except httpx.HTTPError as error:
             raise PlatformUnreachable(f"The callback's connection broke ({type(error).__name__}).") from error
-        _check(response)
+        _check_response(response)
         return token
 
     async def edit(self, outgoing: Deliverable, message: str, token: str) -> None:
@@ -122,7 +122,7 @@ def text_of(outgoing: Deliverable) -> str:
     return outgoing.emoji if isinstance(outgoing, OutgoingReaction) else outgoing.text
 
 
-def _check(response: httpx.Response) -> None:
+def _check_response(response: httpx.Response) -> None:
     if response.is_success:
         return
     status, retry_after = response.status_code, response.headers.get("retry-after")

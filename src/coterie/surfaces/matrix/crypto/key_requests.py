@@ -38,8 +38,8 @@ class PendingEvent:
     @classmethod
     def from_json(cls, row: str) -> PendingEvent:
         """Ignores fields of other versions; a sender is notified once all the same, by the notification's key."""
-        known = {field.name for field in fields(cls)}
-        return cls(**{name: value for name, value in json.loads(row).items() if name in known})
+        names = {field.name for field in fields(cls)}
+        return cls(**{name: value for name, value in json.loads(row).items() if name in names})
 
     def delays_later(self, seconds: float) -> bool:
         """Whether later events of its sender wait for it."""
@@ -91,8 +91,8 @@ class PendingEvents:
 
     def for_sessions(self, sessions: Iterable[tuple[str, str]]) -> list[PendingEvent]:
         """The events of these keys, in order."""
-        wanted = set(sessions)
-        return [event for event in self.all() if (event.room, event.session) in wanted]
+        keys = set(sessions)
+        return [event for event in self.all() if (event.room, event.session) in keys]
 
     def all(self) -> list[PendingEvent]:
         return sorted(self._events.values(), key=lambda pending: int(pending.event.get("origin_server_ts", 0)))
@@ -175,7 +175,7 @@ class KeyRequests:
             name = str(content["requesting_device_id"])
         except (KeyError, TypeError):
             return
-        device = next((one for one in await self._devices.for_users([sender]) if one.device == name), None)
+        device = next((device for device in await self._devices.for_users([sender]) if device.device == name), None)
         key = self._outbound.key_shared_with(room, session, device) if device is not None else None
         if device is None or key is None:
             _log.info("a key request was refused", user=sender, device=name)

@@ -64,8 +64,8 @@ class InboundSessions:
         path = (_INBOUND, f"{room} {session}")
         before = self._key(room, session)
         if before is not None:
-            known = InboundGroupSession.from_pickle(before.pickle, PICKLE_KEY)
-            if before.sender != sender or known.first_known_index <= session_key.first_known_index:
+            current = InboundGroupSession.from_pickle(before.pickle, PICKLE_KEY)
+            if before.sender != sender or current.first_known_index <= session_key.first_known_index:
                 return {}
         heard = before.heard if before is not None else {}
         return {path: json.dumps(asdict(InboundKey(room, sender, sender_key, session_key.pickle(PICKLE_KEY), heard)))}
@@ -228,9 +228,9 @@ class OutboundSessions:
         if key is None or _is_expired(key, rules) or not _all_present(key, devices):
             key = OutboundKey(GroupSession().pickle(PICKLE_KEY), time.time())
             self._keystore.put({(_OUTBOUND, room): json.dumps(asdict(key))})
-        without = [device for device in devices if _name(device) not in key.shared and not self._is_skipped(device)]
-        for start in range(0, len(without), _DEVICES_PER_REQUEST):
-            await self._share(room, key, without[start : start + _DEVICES_PER_REQUEST])
+        missing = [device for device in devices if _name(device) not in key.shared and not self._is_skipped(device)]
+        for start in range(0, len(missing), _DEVICES_PER_REQUEST):
+            await self._share(room, key, missing[start : start + _DEVICES_PER_REQUEST])
         return key
 
     async def _share(self, room: str, key: OutboundKey, devices: list[Device]) -> None:
@@ -249,9 +249,9 @@ class OutboundSessions:
         index = str(session.message_index)
         key.given[index] = session.session_key.to_base64()
         key.shared |= {_name(device): [device.curve25519, index] for device in reached}
-        given = json.dumps(asdict(key) | {"pickle": ""})
+        shared_key = json.dumps(asdict(key) | {"pickle": ""})
         self._keystore.put(
-            {(_OUTBOUND, room): json.dumps(asdict(key)), (_GIVEN, f"{room} {session.session_id}"): given}
+            {(_OUTBOUND, room): json.dumps(asdict(key)), (_GIVEN, f"{room} {session.session_id}"): shared_key}
         )
 
     def _is_skipped(self, device: Device) -> bool:
