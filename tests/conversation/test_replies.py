@@ -22,7 +22,7 @@ from coterie.modes.story.events import PromptSent
 from tests.modes.story.conftest import ScriptedModel, StoryHarness
 
 
-class ByHand:
+class ManualProvider:
     """A provider that says a word whenever the test lets it."""
 
     name = "embedded"
@@ -52,134 +52,134 @@ def script() -> ScriptedModel:
 
 
 @pytest.fixture
-async def stage(tmp_path: Path, clock: ManualClock, script: ScriptedModel) -> AsyncIterator[StoryHarness]:
-    made = StoryHarness(tmp_path / "coterie.db", clock, script)
-    yield made
-    made.verify()
-    await made.close()
+async def harness(tmp_path: Path, clock: ManualClock, script: ScriptedModel) -> AsyncIterator[StoryHarness]:
+    harness = StoryHarness(tmp_path / "coterie.db", clock, script)
+    yield harness
+    harness.verify()
+    await harness.close()
 
 
-async def by_hand(stage: StoryHarness, script: ScriptedModel) -> tuple[ByHand, str]:
-    hand = ByHand(script)
-    stage.models._overrides["embedded"] = hand
-    return hand, await stage.start_chat(await stage.create_character())
+async def use_manual_provider(harness: StoryHarness, script: ScriptedModel) -> tuple[ManualProvider, str]:
+    provider = ManualProvider(script)
+    harness.models._overrides["embedded"] = provider
+    return provider, await harness.start_chat(await harness.create_character())
 
 
-def held_back(stage: StoryHarness, monkeypatch: pytest.MonkeyPatch) -> asyncio.Event:
+def hold_reply_starts(harness: StoryHarness, monkeypatch: pytest.MonkeyPatch) -> asyncio.Event:
     """Nothing that begins a reply is recorded before this is set."""
-    append, gate = stage.store.append, asyncio.Event()
+    append, gate = harness.store.append, asyncio.Event()
 
-    async def slow(drafts: Sequence[NewEvent], **more: Any) -> list[AnyEvent]:
-        if any(isinstance(draft.payload, AssistantTurnStarted) for draft in drafts):
+    async def slow(new_events: Sequence[NewEvent], **more: Any) -> list[AnyEvent]:
+        if any(isinstance(event.payload, AssistantTurnStarted) for event in new_events):
             await gate.wait()
-        return await append(drafts, **more)
+        return await append(new_events, **more)
 
-    monkeypatch.setattr(stage.store, "append", slow)
+    monkeypatch.setattr(harness.store, "append", slow)
     return gate
 
 
 async def test_s12_no_text_is_published_before_the_start_is_durable(
-    stage: StoryHarness, script: ScriptedModel, monkeypatch: pytest.MonkeyPatch
+    harness: StoryHarness, script: ScriptedModel, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    hand, room = await by_hand(stage, script)
-    hand.words.put_nowait("At once.")
-    gate = held_back(stage, monkeypatch)
-    saying = asyncio.create_task(stage.story.say(room, "Hello."))
-    await hand.asked.wait()
+    provider, room = await use_manual_provider(harness, script)
+    provider.words.put_nowait("At once.")
+    gate = hold_reply_starts(harness, monkeypatch)
+    task = asyncio.create_task(harness.story.say(room, "Hello."))
+    await provider.asked.wait()
     await asyncio.sleep(0.05)
-    assert [event.kind for event in await stage.store.read(room)][-1] == "user_turn", "the model is asked meanwhile"
-    live = stage.story.replies.partial(room)
+    assert [event.kind for event in await harness.store.read(room)][-1] == "user_turn", "the model is asked meanwhile"
+    live = harness.story.replies.partial(room)
     assert live is None or live.text == ""
     gate.set()
-    begun = await saying
-    hand.words.put_nowait(None)
-    await stage.story.replies.wait(room)
-    assert stage.story.timeline.turn(room, begun.reply).text == "At once."
+    started = await task
+    provider.words.put_nowait(None)
+    await harness.story.replies.wait(room)
+    assert harness.story.timeline.turn(room, started.reply).text == "At once."
 
 
 async def test_s12_a_reply_goes_on_if_the_caller_is_cancelled(
-    stage: StoryHarness, script: ScriptedModel, monkeypatch: pytest.MonkeyPatch
+    harness: StoryHarness, script: ScriptedModel, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    hand, room = await by_hand(stage, script)
-    gate = held_back(stage, monkeypatch)
-    saying = asyncio.create_task(stage.story.say(room, "Hello."))
-    await hand.asked.wait()
-    saying.cancel()
+    provider, room = await use_manual_provider(harness, script)
+    gate = hold_reply_starts(harness, monkeypatch)
+    task = asyncio.create_task(harness.story.say(room, "Hello."))
+    await provider.asked.wait()
+    task.cancel()
     gate.set()
-    hand.words.put_nowait("Still here.")
-    hand.words.put_nowait(None)
-    await stage.story.replies.wait(room)
-    (turn,) = stage.story.timeline.latest(room, 1)
+    provider.words.put_nowait("Still here.")
+    provider.words.put_nowait(None)
+    await harness.story.replies.wait(room)
+    (turn,) = harness.story.timeline.latest(room, 1)
     assert (turn.text, turn.state) == ("Still here.", "done")
 
 
 async def test_s12_a_start_that_cannot_be_recorded_leaves_nothing(
-    stage: StoryHarness, script: ScriptedModel, monkeypatch: pytest.MonkeyPatch
+    harness: StoryHarness, script: ScriptedModel, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    hand, room = await by_hand(stage, script)
-    hand.words.put_nowait("Never heard.")
-    append = stage.store.append
+    provider, room = await use_manual_provider(harness, script)
+    provider.words.put_nowait("Never heard.")
+    append = harness.store.append
 
-    async def full(drafts: Sequence[NewEvent], **more: Any) -> list[AnyEvent]:
-        if any(isinstance(draft.payload, AssistantTurnStarted) for draft in drafts):
+    async def full(new_events: Sequence[NewEvent], **more: Any) -> list[AnyEvent]:
+        if any(isinstance(event.payload, AssistantTurnStarted) for event in new_events):
             raise StorageError("The disk is full.", "Make room.")
-        return await append(drafts, **more)
+        return await append(new_events, **more)
 
     with monkeypatch.context() as broken:
-        broken.setattr(stage.store, "append", full)
+        broken.setattr(harness.store, "append", full)
         with pytest.raises(StorageError):
-            await stage.story.say(room, "Hello.")
-        await stage.story.replies.wait(room)
-    assert not stage.story.replies.is_running(room) and stage.story.replies.partial(room) is None
-    assert [event.kind for event in await stage.store.read(room)][-1] == "user_turn"
-    begun = await stage.story.say(room, "Once more.")
-    hand.words.put_nowait("Heard.")
-    hand.words.put_nowait(None)
-    await stage.story.replies.wait(room)
-    assert stage.story.timeline.turn(room, begun.reply).state == "done"
+            await harness.story.say(room, "Hello.")
+        await harness.story.replies.wait(room)
+    assert not harness.story.replies.is_running(room) and harness.story.replies.partial(room) is None
+    assert [event.kind for event in await harness.store.read(room)][-1] == "user_turn"
+    started = await harness.story.say(room, "Once more.")
+    provider.words.put_nowait("Heard.")
+    provider.words.put_nowait(None)
+    await harness.story.replies.wait(room)
+    assert harness.story.timeline.turn(room, started.reply).state == "done"
 
 
 async def test_s12_the_message_is_durable_before_the_model_is_called(
-    stage: StoryHarness, script: ScriptedModel
+    harness: StoryHarness, script: ScriptedModel
 ) -> None:
-    hand, room = await by_hand(stage, script)
-    begun = await stage.story.say(room, "Hello.")
-    await hand.asked.wait()
-    kinds = [event.kind for event in await stage.store.read(room)][-3:]
+    provider, room = await use_manual_provider(harness, script)
+    started = await harness.story.say(room, "Hello.")
+    await provider.asked.wait()
+    kinds = [event.kind for event in await harness.store.read(room)][-3:]
     assert kinds == ["user_turn", "assistant_turn_started", "prompt_sent"]
     with pytest.raises(Busy):
-        await stage.story.say(room, "And another thing.")
-    hand.words.put_nowait("Yes.")
-    hand.words.put_nowait(None)
-    await stage.story.replies.wait(room)
-    turn = stage.story.timeline.turn(room, begun.reply)
+        await harness.story.say(room, "And another thing.")
+    provider.words.put_nowait("Yes.")
+    provider.words.put_nowait(None)
+    await harness.story.replies.wait(room)
+    turn = harness.story.timeline.turn(room, started.reply)
     assert (turn.text, turn.state, turn.why) == ("Yes.", "done", "")
 
 
-async def test_s12_stopping_keeps_the_partial_text(stage: StoryHarness, script: ScriptedModel) -> None:
-    hand, room = await by_hand(stage, script)
-    begun = await stage.story.say(room, "Hello.")
-    async with stage.store.bus.subscribe("live.>") as live:
-        hand.words.put_nowait("I was ")
+async def test_s12_stopping_keeps_the_partial_text(harness: StoryHarness, script: ScriptedModel) -> None:
+    provider, room = await use_manual_provider(harness, script)
+    started = await harness.story.say(room, "Hello.")
+    async with harness.store.bus.subscribe("live.>") as live:
+        provider.words.put_nowait("I was ")
         await anext(live)
-        hand.words.put_nowait("about to")
+        provider.words.put_nowait("about to")
         await anext(live)
-    assert await stage.story.stop(room)
-    turn = stage.story.timeline.turn(room, begun.reply)
+    assert await harness.story.stop(room)
+    turn = harness.story.timeline.turn(room, started.reply)
     assert (turn.text, turn.state, turn.why) == ("I was about to", "truncated", "stopped")
-    assert not await stage.story.stop(room)
+    assert not await harness.story.stop(room)
 
 
 async def test_s12_tokens_are_published_in_batches_and_none_is_held_back(
-    stage: StoryHarness, script: ScriptedModel, monkeypatch: pytest.MonkeyPatch
+    harness: StoryHarness, script: ScriptedModel, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("coterie.conversation.replies.NOTIFY_S", 0.02)
-    hand, room = await by_hand(stage, script)
-    await stage.story.say(room, "Hello.")
+    provider, room = await use_manual_provider(harness, script)
+    await harness.story.say(room, "Hello.")
     said = [f"{number} " for number in range(300)]
-    async with stage.store.bus.subscribe("live.>", limit=1_000) as live:
+    async with harness.store.bus.subscribe("live.>", limit=1_000) as live:
         for word in said:
-            hand.words.put_nowait(word)
+            provider.words.put_nowait(word)
         published: list[LiveText] = []
         # The model now says nothing for as long as we listen: what it said last is told all the same.
         while sum(len(one.text) for one in published) < len("".join(said)):
@@ -189,145 +189,145 @@ async def test_s12_tokens_are_published_in_batches_and_none_is_held_back(
         len("".join(one.text for one in published[:at])) for at in range(len(published))
     ]
     assert len(published) < len(said)
-    await stage.story.stop(room)
+    await harness.story.stop(room)
 
 
 @pytest.mark.parametrize("kind", ["ServerFault", "RateLimited", "KeyRejected", "Unreachable"])
 async def test_s12_a_provider_error_keeps_the_text_and_the_reason(
-    stage: StoryHarness, script: ScriptedModel, kind: str
+    harness: StoryHarness, script: ScriptedModel, kind: str
 ) -> None:
-    room = await stage.start_chat(await stage.create_character())
+    room = await harness.start_chat(await harness.create_character())
     script.faults = [RecordedCall(say="So far so", error=RecordedError(kind=kind, what="The line went dead."))]
-    begun = await stage.say(room, "Hello.")
-    turn = stage.story.timeline.turn(room, begun.reply)
+    started = await harness.say(room, "Hello.")
+    turn = harness.story.timeline.turn(room, started.reply)
     assert (turn.text, turn.state) == ("So far so", "truncated")
     assert "The line went dead." in turn.why
-    await stage.regenerate(room)
-    assert stage.story.timeline.latest(room, 1)[0].state == "done"
+    await harness.regenerate(room)
+    assert harness.story.timeline.latest(room, 1)[0].state == "done"
 
 
 async def test_s12_at_most_64_tokens_are_not_durable(
-    stage: StoryHarness, script: ScriptedModel, monkeypatch: pytest.MonkeyPatch
+    harness: StoryHarness, script: ScriptedModel, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("coterie.conversation.replies.NOTIFY_S", 0)
-    hand, room = await by_hand(stage, script)
-    begun = await stage.story.say(room, "Hello.")
+    provider, room = await use_manual_provider(harness, script)
+    started = await harness.story.say(room, "Hello.")
     words = [f"{number} " for number in range(FLUSH_TOKENS * 2 + 10)]
-    async with stage.store.bus.subscribe("live.>", limit=1_000) as live:
+    async with harness.store.bus.subscribe("live.>", limit=1_000) as live:
         for number, word in enumerate(words, start=1):
-            hand.words.put_nowait(word)
+            provider.words.put_nowait(word)
             await anext(live)
             # The flush is awaited before the next word is taken: what came before the last batch is in the log.
-            durable = stage.story.timeline.turn(room, begun.reply).text
+            durable = harness.story.timeline.turn(room, started.reply).text
             assert len("".join(words[:number])) - len(durable) <= len("".join(words[-FLUSH_TOKENS:]))
             assert "".join(words[:number]).startswith(durable)
-    await stage.story.stop(room)
+    await harness.story.stop(room)
 
 
 async def test_s12_text_becomes_durable_during_a_pause(
-    stage: StoryHarness, script: ScriptedModel, monkeypatch: pytest.MonkeyPatch
+    harness: StoryHarness, script: ScriptedModel, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("coterie.conversation.replies.FLUSH_S", 0.001)
-    hand, room = await by_hand(stage, script)
-    begun = await stage.story.say(room, "Hello.")
-    async with stage.store.bus.subscribe("event.>", limit=100) as events:
-        hand.words.put_nowait("One word, then nothing")
+    provider, room = await use_manual_provider(harness, script)
+    started = await harness.story.say(room, "Hello.")
+    async with harness.store.bus.subscribe("event.>", limit=100) as events:
+        provider.words.put_nowait("One word, then nothing")
         async for message in events:
             if isinstance(message.body.payload, AssistantTokens):
                 break
-    assert stage.story.timeline.turn(room, begun.reply).text == "One word, then nothing"
-    await stage.story.stop(room)
+    assert harness.story.timeline.turn(room, started.reply).text == "One word, then nothing"
+    await harness.story.stop(room)
 
 
 async def test_s12_a_crash_leaves_a_reply_that_is_closed_with_its_partial_text(
-    stage: StoryHarness, script: ScriptedModel
+    harness: StoryHarness, script: ScriptedModel
 ) -> None:
-    mara = await stage.create_character()
-    room = await stage.start_chat(mara)
+    mara = await harness.create_character()
+    room = await harness.start_chat(mara)
     started = AssistantTurnStarted(reply="r1", speaker=mara.id)
-    await stage.store.append(
+    await harness.store.append(
         [
             NewEvent(room, started, mara.id, turn="r1"),
             NewEvent(room, AssistantTokens(reply="r1", text="It was a dark "), mara.id, turn="r1"),
             NewEvent(room, AssistantTokens(reply="r1", text="and"), mara.id, turn="r1"),
         ]
     )
-    stage.store.close()
-    stage.open()
-    assert await stage.story.recover() == 1
-    assert await stage.story.recover() == 0
-    turn = stage.story.timeline.turn(room, "r1")
+    harness.store.close()
+    harness.open()
+    assert await harness.story.recover() == 1
+    assert await harness.story.recover() == 0
+    turn = harness.story.timeline.turn(room, "r1")
     assert (turn.text, turn.state, turn.why) == ("It was a dark and", "truncated", "restart")
-    await stage.run_jobs()
-    assert stage.memories_of(mara.id) == ["It was a dark and"]
+    await harness.run_jobs()
+    assert harness.memories_of(mara.id) == ["It was a dark and"]
 
 
 async def test_s12_a_message_that_a_crash_left_unanswered_is_answered_once(
-    stage: StoryHarness, script: ScriptedModel
+    harness: StoryHarness, script: ScriptedModel
 ) -> None:
-    room = await stage.start_chat(await stage.create_character())
-    begun = await stage.say(room, "Hello.", key="one")
-    again = await stage.say(room, "Hello.", key="one")
-    assert again == begun
+    room = await harness.start_chat(await harness.create_character())
+    started = await harness.say(room, "Hello.", key="one")
+    again = await harness.say(room, "Hello.", key="one")
+    assert again == started
     assert len(script.asked) == 1
     # As if the process had died right after the message was recorded.
-    seqs = await stage.store.turn_seqs(room, begun.reply)
-    await stage.store.supersede(room, drop=seqs)
-    third = await stage.say(room, "Hello.", key="one")
-    assert (third.turn, third.reply != begun.reply) == (begun.turn, True)
-    assert len(stage.texts(room)) == 2
-    await stage.store.supersede(room, drop=await stage.store.turn_seqs(room, third.reply))
-    await stage.regenerate(room)
-    assert len(stage.texts(room)) == 2
+    seqs = await harness.store.turn_seqs(room, started.reply)
+    await harness.store.supersede(room, drop=seqs)
+    third = await harness.say(room, "Hello.", key="one")
+    assert (third.turn, third.reply != started.reply) == (started.turn, True)
+    assert len(harness.texts(room)) == 2
+    await harness.store.supersede(room, drop=await harness.store.turn_seqs(room, third.reply))
+    await harness.regenerate(room)
+    assert len(harness.texts(room)) == 2
 
 
 async def test_s12_a_repeated_message_during_the_reply_is_no_second_turn(
-    stage: StoryHarness, script: ScriptedModel
+    harness: StoryHarness, script: ScriptedModel
 ) -> None:
-    hand, room = await by_hand(stage, script)
-    begun = await stage.story.say(room, "Hello.", key="one")
-    assert await stage.story.say(room, "Hello.", key="one") == begun
-    hand.words.put_nowait("Yes.")
-    hand.words.put_nowait(None)
-    await stage.story.replies.wait(room)
-    assert stage.texts(room) == ["Hello.", "Yes."]
+    provider, room = await use_manual_provider(harness, script)
+    started = await harness.story.say(room, "Hello.", key="one")
+    assert await harness.story.say(room, "Hello.", key="one") == started
+    provider.words.put_nowait("Yes.")
+    provider.words.put_nowait(None)
+    await harness.story.replies.wait(room)
+    assert harness.texts(room) == ["Hello.", "Yes."]
 
 
-async def test_s12_two_windows_cannot_both_begin_a_turn(stage: StoryHarness, script: ScriptedModel) -> None:
-    hand, room = await by_hand(stage, script)
+async def test_s12_two_windows_cannot_both_begin_a_turn(harness: StoryHarness, script: ScriptedModel) -> None:
+    provider, room = await use_manual_provider(harness, script)
     results = await asyncio.gather(
-        *(stage.story.say(room, f"Window {number}.") for number in range(5)), return_exceptions=True
+        *(harness.story.say(room, f"Window {number}.") for number in range(5)), return_exceptions=True
     )
     assert sorted(type(result).__name__ for result in results) == ["Busy", "Busy", "Busy", "Busy", "StartedTurn"]
-    hand.words.put_nowait("Yes.")
-    hand.words.put_nowait(None)
-    await stage.story.replies.wait(room)
-    assert len(stage.texts(room)) == 2
+    provider.words.put_nowait("Yes.")
+    provider.words.put_nowait(None)
+    await harness.story.replies.wait(room)
+    assert len(harness.texts(room)) == 2
 
 
 @pytest.mark.parametrize("key", ["sk-aaaabbbbccccddddeeeeffff", "plain-words-that-look-like-nothing"])
-async def test_s29_a_key_is_in_no_event_error_or_prompt(stage: StoryHarness, script: ScriptedModel, key: str) -> None:
+async def test_s29_a_key_is_in_no_event_error_or_prompt(harness: StoryHarness, script: ScriptedModel, key: str) -> None:
     redact.register(key)
-    room = await stage.start_chat(await stage.create_character())
+    room = await harness.start_chat(await harness.create_character())
     script.faults = [
         RecordedCall(say="Well,", error=RecordedError(kind="KeyRejected", what=f"The provider refused {key}."))
     ]
-    begun = await stage.say(room, f"Hello, my key is {key}.")
-    assert "[secret]" in stage.story.timeline.turn(room, begun.reply).why
-    await stage.regenerate(room, text=f"I mean {key}!")
-    assert stage.texts(room)[0] == "I mean [secret]!"
-    await stage.story.close_scene(room)
-    published = stage.store.query("SELECT count(*) FROM event WHERE instr(payload, ?)", (key,))
+    started = await harness.say(room, f"Hello, my key is {key}.")
+    assert "[secret]" in harness.story.timeline.turn(room, started.reply).why
+    await harness.regenerate(room, text=f"I mean {key}!")
+    assert harness.texts(room)[0] == "I mean [secret]!"
+    await harness.story.close_scene(room)
+    published = harness.store.query("SELECT count(*) FROM event WHERE instr(payload, ?)", (key,))
     assert published == [(0,)]
     asked = [*script.asked, *script.classified]
     assert not [request for request in asked if key in request.model_dump_json()]
-    sent = [event.payload for event in await stage.store.read(room) if isinstance(event.payload, PromptSent)]
+    sent = [event.payload for event in await harness.store.read(room) if isinstance(event.payload, PromptSent)]
     assert sent
     assert key not in "".join(part.model_dump_json() for part in sent)
 
 
-async def test_s12_a_reply_that_ended_is_recorded_once(stage: StoryHarness) -> None:
-    room = await stage.start_chat(await stage.create_character())
-    await stage.say(room, "Hello.")
-    ended = [event for event in await stage.store.read(room) if isinstance(event.payload, AssistantTurn)]
+async def test_s12_a_reply_that_ended_is_recorded_once(harness: StoryHarness) -> None:
+    room = await harness.start_chat(await harness.create_character())
+    await harness.say(room, "Hello.")
+    ended = [event for event in await harness.store.read(room) if isinstance(event.payload, AssistantTurn)]
     assert len(ended) == 1

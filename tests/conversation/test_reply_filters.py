@@ -11,13 +11,13 @@ from hypothesis import strategies as st
 from coterie.conversation.reply_filters import LengthLimit, SpeakerGuard
 
 
-def heard(pieces: list[str], words: int | None) -> tuple[str, bool]:
-    breath = LengthLimit(words)
-    return "".join(map(breath.filter, pieces)), breath.reached
+def limited(pieces: list[str], words: int | None) -> tuple[str, bool]:
+    limit = LengthLimit(words)
+    return "".join(map(limit.filter, pieces)), limit.reached
 
 
 @pytest.mark.parametrize(
-    ("text", "said"),
+    ("text", "expected"),
     [
         ("One two. Three four.", "One two. Three four."),
         ("One two three four five. Six.", "One two three four five."),
@@ -34,29 +34,26 @@ def heard(pieces: list[str], words: int | None) -> tuple[str, bool]:
         ("One two three four five six seven", "One two three four five six seven"),
     ],
 )
-def test_s12_a_reply_ends_with_the_sentence_that_reaches_the_limit(text: str, said: str) -> None:
-    assert heard([text], 3) == heard(list(text), 3) == (said, said != text)
+def test_s12_a_reply_ends_with_the_sentence_that_reaches_the_limit(text: str, expected: str) -> None:
+    assert limited([text], 3) == limited(list(text), 3) == (expected, expected != text)
 
 
 def test_s12_without_a_limit_nothing_is_cut() -> None:
-    assert heard(["One two three. Four. " * 50], None) == ("One two three. Four. " * 50, False)
+    assert limited(["One two three. Four. " * 50], None) == ("One two three. Four. " * 50, False)
 
 
 @given(st.text(alphabet='ab .!?*"“”\n', max_size=80), st.lists(st.integers(0, 80), max_size=12), st.integers(1, 6))
 def test_law_the_length_limit_does_not_depend_on_chunks(text: str, cuts: list[int], words: int) -> None:
     places = sorted({0, len(text), *(cut for cut in cuts if cut < len(text))})
     pieces = [text[a:b] for a, b in itertools.pairwise(places)]
-    assert heard(pieces, words) == heard([text], words) == heard(list(text), words)
+    assert limited(pieces, words) == limited([text], words) == limited(list(text), words)
 
 
 def test_s12_nothing_follows_the_length_limit() -> None:
-    voice = SpeakerGuard(["Mara"], ["Ana"], LengthLimit(3))
-    assert voice.filter("Mara: One two three. Fo") == "One two three."
-    assert voice.ended
-    assert voice.filter("ur.\nAna") + voice.flush() == ""
-
-
-# One voice at a time: what is shown of a reply, however its words are cut into pieces.
+    guard = SpeakerGuard(["Mara"], ["Ana"], LengthLimit(3))
+    assert guard.filter("Mara: One two three. Fo") == "One two three."
+    assert guard.ended
+    assert guard.filter("ur.\nAna") + guard.flush() == ""
 
 
 OWN, OTHERS = ["Mara Holt"], ["Ana", "Io", "You"]
@@ -64,9 +61,9 @@ OWN, OTHERS = ["Mara Holt"], ["Ana", "Io", "You"]
 
 def guarded(pieces: list[str], own: list[str] = OWN, others: list[str] = OTHERS) -> tuple[str, bool]:
     """What was shown, and whether somebody else began to speak. What is shown is never taken back: only added to."""
-    voice = SpeakerGuard(own, others)
-    shown = "".join(voice.filter(piece) for piece in pieces)
-    return shown + voice.flush(), voice.ended
+    guard = SpeakerGuard(own, others)
+    shown = "".join(guard.filter(piece) for piece in pieces)
+    return shown + guard.flush(), guard.ended
 
 
 @pytest.mark.parametrize(

@@ -39,11 +39,11 @@ async def openai_server() -> AsyncIterator[FaultServer]:
 def settings_for(server: FaultServer, chain: tuple[str, ...] = ("first", "second"), **more: object) -> ModelsSettings:
     """Settings whose narrative chain consists of models of the fault server."""
     preset = "anthropic" if server.anthropic else "openai-compatible"
-    given = ProviderSettings.model_validate(
+    provider = ProviderSettings.model_validate(
         {"preset": preset, "base_url": server.url, "api_key": "key-for-tests-only", "native_schema": True}
     )
     values: dict[str, object] = {
-        "providers": {"here": given},
+        "providers": {"here": provider},
         "roles": {"narrative": [f"here/{model}" for model in chain]},
         "first_token_s": 60,
         "idle_s": 60,
@@ -73,14 +73,14 @@ MakeModels = Callable[..., Models]
 @pytest.fixture
 async def make_models() -> AsyncIterator[MakeModels]:
     """A factory for `Models`, which are closed after the test."""
-    made: list[Models] = []
+    created: list[Models] = []
 
     def make(settings: ModelsSettings, **options: Any) -> Models:
-        made.append(Models(settings, **options))
-        return made[-1]
+        created.append(Models(settings, **options))
+        return created[-1]
 
     yield make
-    for models in made:
+    for models in created:
         await models.close()
 
 

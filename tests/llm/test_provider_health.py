@@ -43,8 +43,8 @@ async def test_each_kind_of_server_is_found_with_its_models() -> None:
         serving({"/props": {"default_generation_settings": {}}, "/v1/models": {"data": [{"id": "x.gguf"}]}}) as llama,
     ):
         addresses = {"ollama": f"{ollama}/v1", "lmstudio": f"{lmstudio}/v1", "llamacpp": f"{llama}/v1"}
-        found = await find_local_servers(addresses, timeout_s=5)
-    assert found == [
+        health = await find_local_servers(addresses, timeout_s=5)
+    assert health == [
         LocalServer("ollama", addresses["ollama"], ("llama3:8b", "qwen")),
         LocalServer("lmstudio", addresses["lmstudio"], ("hermes",)),
         LocalServer("llamacpp", addresses["llamacpp"], ("x.gguf",)),
@@ -81,11 +81,11 @@ def address() -> Iterator[str]:
 
 
 async def check(preset: str, url: str, key: str | None) -> ProviderHealth:
-    given = ProviderSettings(preset=preset, base_url=url, api_key=SecretStr(key) if key else None)
-    settings = ModelsSettings(providers={"cloud": given}, roles={"narrative": ("cloud/big",)})
-    (found,) = await check_providers(Catalogue(settings))
-    assert found.provider == "cloud"
-    return found
+    provider = ProviderSettings(preset=preset, base_url=url, api_key=SecretStr(key) if key else None)
+    settings = ModelsSettings(providers={"cloud": provider}, roles={"narrative": ("cloud/big",)})
+    (health,) = await check_providers(Catalogue(settings))
+    assert health.provider == "cloud"
+    return health
 
 
 @pytest.mark.parametrize("preset", ["openai-compatible", "anthropic"])

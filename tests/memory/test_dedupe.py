@@ -25,7 +25,9 @@ def test_hygiene_fifteen_paraphrases_of_five_facts_become_at_most_six_memories(m
     memory.maintain()
     kept = memory.recall("Ana Ben Cleo Heron", k=50)
     assert 5 <= len(kept) <= 6
-    assert {source for found in kept for source in found.sources} == {f"t{r}{n}" for r in range(3) for n in range(5)}
+    assert {source for recalled in kept for source in recalled.sources} == {
+        f"t{r}{n}" for r in range(3) for n in range(5)
+    }
 
 
 def test_hygiene_repetitions_are_one_memory(memory: Memory) -> None:
@@ -60,8 +62,8 @@ def test_hygiene_a_forgotten_fact_is_not_extracted_again(memory: Memory) -> None
         )
 
     memory.extract(turns, model)
-    (found,) = memory.recall("walnuts")
-    memory.forget(found.id)
+    (recalled,) = memory.recall("walnuts")
+    memory.forget(recalled.id)
     result = memory.extract(turns, model)
     assert [plan.verdict for plan in result.planned] == ["forgotten"]
     assert memory.recall("walnuts") == []

@@ -28,7 +28,7 @@ def test_m8_export_and_import_keep_everything(memory: Memory, tmp_path: Path) ->
         assert other.import_jsonl(file) == 2
         assert other.import_jsonl(file) == 0
         for memory_id in (old, new):
-            mine, theirs = memory.get(memory_id), other.get(memory_id)
+            exported, imported = memory.get(memory_id), other.get(memory_id)
             for name in (
                 "text",
                 "type",
@@ -40,7 +40,7 @@ def test_m8_export_and_import_keep_everything(memory: Memory, tmp_path: Path) ->
                 "superseded_by",
                 "pinned",
             ):
-                assert getattr(mine, name) == getattr(theirs, name), name
+                assert getattr(exported, name) == getattr(imported, name), name
         again = tmp_path / "again.jsonl"
         other.export_jsonl(again, owner="mara")
         first, second = ([json.loads(line) for line in path.read_text().splitlines()] for path in (file, again))
@@ -81,12 +81,12 @@ def test_m8_an_invalid_line_is_named_and_nothing_is_stored(
 @given(st.lists(st.text(min_size=1, max_size=30).filter(lambda text: bool(text.replace("\0", "").strip())), max_size=6))
 def test_m8_law_export_and_import_round_trip(tmp_path_factory: pytest.TempPathFactory, texts: list[str]) -> None:
     folder = tmp_path_factory.mktemp("law")
-    with Memory(folder / "a.db") as one, Memory(folder / "b.db") as other:
+    with Memory(folder / "a.db") as source, Memory(folder / "b.db") as other:
         for text in texts:
-            one.add(text)
-        one.export_jsonl(folder / "out.jsonl")
+            source.add(text)
+        source.export_jsonl(folder / "out.jsonl")
         other.import_jsonl(folder / "out.jsonl")
-        assert {(r.id, r.text) for r in one.browse()} == {(r.id, r.text) for r in other.browse()}
+        assert {(r.id, r.text) for r in source.browse()} == {(r.id, r.text) for r in other.browse()}
 
 
 def test_m8_the_library_works_in_a_plain_script(tmp_path: Path) -> None:

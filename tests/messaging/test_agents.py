@@ -21,15 +21,17 @@ characters:
 
 def test_p12_people_and_characters_are_found_by_name_or_id(tmp_path: Path) -> None:
     file = tmp_path / "agents.yaml"
-    registry = AgentRegistry(file, lambda found: found.replace("secret:", "the secret of "))
+    registry = AgentRegistry(file, lambda value: value.replace("secret:", "the secret of "))
     assert registry.entry(MARA) is None and registry.mode_of(MARA) == "" and registry.problem is None
     file.write_text(GOOD)
     entry = registry.entry(MARA)
     assert entry is not None and entry.token is not None
     assert entry.token.get_secret_value() == "the secret of mara" and "the secret" not in repr(entry)
     assert (registry.mode_of(MARA), registry.workspace_of(MARA)) == ("remote", "by the sea")
-    found = [registry.character_for(who) for who in (Person(OWNER, "Ana"), Person("p1", "bo"), Person("p2", "Cy"))]
-    assert found == ["Mara", "Io", "Teodor"]
+    characters = [
+        registry.character_for(person) for person in (Person(OWNER, "Ana"), Person("p1", "bo"), Person("p2", "Cy"))
+    ]
+    assert characters == ["Mara", "Io", "Teodor"]
 
 
 @pytest.mark.parametrize(

@@ -19,22 +19,22 @@ SETTINGS = SurfacesSettings(slow_notice_s=0, burst_quiet_s=0.05, burst_most_s=0.
 
 @pytest.fixture
 async def app(tmp_path: Path) -> AsyncIterator[SurfaceApp]:
-    made = SurfaceApp(tmp_path / "coterie.db", settings=SETTINGS)
-    await made.create_character()
+    app = SurfaceApp(tmp_path / "coterie.db", settings=SETTINGS)
+    await app.create_character()
     for account in ("ana", "bea"):
-        await made.people.link_owner("loopback", account)
-    yield made
-    await made.close()
+        await app.people.link_owner("loopback", account)
+    yield app
+    await app.close()
 
 
 @pytest.fixture
 def platform(app: SurfaceApp) -> Loopback:
-    made = Loopback()
-    made.reconnect(app.router)
-    return made
+    platform = Loopback()
+    platform.reconnect(app.router)
+    return platform
 
 
-def heard(app: SurfaceApp) -> list[str]:
+def received_texts(app: SurfaceApp) -> list[str]:
     return [text for _, text in app.echo.received]
 
 
@@ -44,7 +44,7 @@ async def test_d14_a_burst_from_several_people_gets_one_answer(app: SurfaceApp, 
     for n, (who, text) in enumerate([("bea", "who is here?"), ("ana", "me"), ("bea", "and you?")], 1):
         await platform.say(who, "hall", text, str(n))
     await app.router.wait_idle()
-    assert heard(app) == ["hello", "Bea: who is here?\nAna: me\nBea: and you?"]
+    assert received_texts(app) == ["hello", "Bea: who is here?\nAna: me\nBea: and you?"]
     assert len(platform.shown("hall")) == 2
 
 
@@ -52,7 +52,7 @@ async def test_d14_one_persons_messages_are_answered_one_by_one(app: SurfaceApp,
     for n in range(4):
         await platform.say("ana", "hall", f"m{n}", str(n))
     await app.router.wait_idle()
-    assert heard(app) == ["m0", "m1", "m2", "m3"]
+    assert received_texts(app) == ["m0", "m1", "m2", "m3"]
 
 
 async def test_d14_an_endless_burst_is_answered_after_the_maximum_time(app: SurfaceApp, platform: Loopback) -> None:
@@ -61,7 +61,7 @@ async def test_d14_an_endless_burst_is_answered_after_the_maximum_time(app: Surf
         await asyncio.sleep(0.02)
     await app.router.wait_idle()
     assert len(platform.shown("hall")) > 1
-    assert "".join(heard(app)).count("m") == 40
+    assert "".join(received_texts(app)).count("m") == 40
 
 
 async def test_d14_a_strangers_messages_are_not_batched_with_others(app: SurfaceApp, platform: Loopback) -> None:
@@ -69,7 +69,7 @@ async def test_d14_a_strangers_messages_are_not_batched_with_others(app: Surface
     await platform.say("mallory", "hall", "tell me everything", "1")
     await platform.say("bea", "hall", "two", "2")
     await app.router.wait_idle()
-    assert "tell me everything" not in "\n".join(heard(app))
+    assert "tell me everything" not in "\n".join(received_texts(app))
 
 
 async def test_d14_a_recorded_batch_stays_the_same_after_a_crash(app: SurfaceApp, platform: Loopback) -> None:
@@ -84,7 +84,7 @@ async def test_d14_a_recorded_batch_stays_the_same_after_a_crash(app: SurfaceApp
     platform.reconnect(app.router)
     app.echo.gate = None
     await app.router.wait_idle()
-    assert heard(app) == ["one", "Bea: two\nAna: three"]
+    assert received_texts(app) == ["one", "Bea: two\nAna: three"]
     assert len(platform.shown("hall")) == 2
 
 
@@ -98,7 +98,7 @@ async def test_p4_yesterdays_backlog_gets_one_answer(app: SurfaceApp, platform: 
     new = [IncomingMessage(account=ana, room=room, key="new", text="are you back?", at=app.clock.now())]
     await platform.deliver(*old, *new)
     await app.router.wait_idle()
-    together, fresh = heard(app)
+    together, fresh = received_texts(app)
     assert together.startswith("(70 earlier messages are left out.)\nm70\n") and together.endswith("m109")
     assert fresh == "are you back?"
     assert len(platform.shown("hall")) == 2

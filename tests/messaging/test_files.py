@@ -17,7 +17,7 @@ from coterie.messaging.files import FILES_FOLDER, FileLimits, RoomFiles, display
 from coterie.messaging.protocol import Attachment, RoomRef
 
 ROOM = RoomRef(surface="matrix", id="!kitchen:here")
-NASTY = [
+HOSTILE_NAMES = [
     "..", ".", "", "/", "//", "../../etc/passwd", "..\\..\\windows\\system32", "/etc/passwd", "C:\\boot.ini", "con",
     "NUL.txt", "aux", "a\0b", "a\nb", "\u202egnp.exe", "name ", "name.", "...", "~", "-rf", "$(reboot)", "`id`", "a;b",
     "😀" * 300, "x" * 5_000, "ﬁ.txt", "．．/．．/x", "a/../b", "%2e%2e%2f", ".bashrc", "SOUL.md", "../SOUL.md",
@@ -37,12 +37,9 @@ def outside(root: Path, inside: Path) -> list[str]:
 
 
 def hostile_names(count: int) -> list[str]:
-    chance = random.Random(2026)
-    parts = [*NASTY, "\\", "/", "..", "%00", "\0", "ü", "名", "a", ".txt", " ", "\t", "\r", "\u2028", "\x7f"]
-    return [
-        "".join(chance.choice(parts)[: chance.randint(1, 300)] for _ in range(chance.randint(1, 6)))
-        for _ in range(count)
-    ]
+    rng = random.Random(2026)
+    parts = [*HOSTILE_NAMES, "\\", "/", "..", "%00", "\0", "ü", "名", "a", ".txt", " ", "\t", "\r", "\u2028", "\x7f"]
+    return ["".join(rng.choice(parts)[: rng.randint(1, 300)] for _ in range(rng.randint(1, 6))) for _ in range(count)]
 
 
 async def test_p6_ten_thousand_hostile_names_and_nothing_is_written_outside(tmp_path: Path) -> None:
@@ -50,13 +47,13 @@ async def test_p6_ten_thousand_hostile_names_and_nothing_is_written_outside(tmp_
     workspace.mkdir(parents=True)
     (workspace / "SOUL.md").write_text("mine")
     files = RoomFiles(workspace)
-    kept: set[str] = set()
-    for name in [*NASTY, *hostile_names(10_000 - len(NASTY))]:
-        it = await files.save(ROOM, name, chunks(b"x"))
-        assert it.path.startswith(f"{FILES_FOLDER}/{room_folder_name(ROOM)}/") and ".." not in it.path.split("/")
-        kept.add(it.path)
+    paths: set[str] = set()
+    for name in [*HOSTILE_NAMES, *hostile_names(10_000 - len(HOSTILE_NAMES))]:
+        saved = await files.save(ROOM, name, chunks(b"x"))
+        assert saved.path.startswith(f"{FILES_FOLDER}/{room_folder_name(ROOM)}/") and ".." not in saved.path.split("/")
+        paths.add(saved.path)
     folder = workspace / FILES_FOLDER / room_folder_name(ROOM)
-    assert len(kept) == 10_000 == len(list(folder.iterdir())), "nothing was replaced"
+    assert len(paths) == 10_000 == len(list(folder.iterdir())), "nothing was replaced"
     assert outside(tmp_path, folder) == ["workspaces/mara/SOUL.md"]
     assert (workspace / "SOUL.md").read_text() == "mine"
 
@@ -84,8 +81,8 @@ async def test_p6_links_are_not_followed_in_either_direction(tmp_path: Path) -> 
     await files.save(ROOM, "a.txt", chunks(b"hello"))
     folder = workspace / FILES_FOLDER / room_folder_name(ROOM)
     (folder / "b.txt").symlink_to(secret)
-    it = await files.save(ROOM, "b.txt", chunks(b"mine"))
-    assert it.path.endswith("b (1).txt") and secret.read_text() == "do not tell"
+    saved = await files.save(ROOM, "b.txt", chunks(b"mine"))
+    assert saved.path.endswith("b (1).txt") and secret.read_text() == "do not tell"
     (workspace / "out").symlink_to(tmp_path)
     os.mkfifo(workspace / "pipe")
     for path in (
@@ -131,13 +128,13 @@ async def test_p6_fifty_megabytes_both_ways_in_little_memory(tmp_path: Path) -> 
     files = RoomFiles(tmp_path)
     tracemalloc.start()
     try:
-        it = await files.save(ROOM, "film.bin", large(), "video/mp4")
+        saved = await files.save(ROOM, "film.bin", large(), "video/mp4")
         size = 0
-        async for chunk in files.read(it):
+        async for chunk in files.read(saved):
             size += len(chunk)
         peak = tracemalloc.get_traced_memory()[1]
     finally:
         tracemalloc.stop()
-    assert it.size == size == 800 * 64 * 1024
+    assert saved.size == size == 800 * 64 * 1024
     assert peak < 20_000_000
-    assert it == Attachment(name="film.bin", path=it.path, media_type="video/mp4", size=size)
+    assert saved == Attachment(name="film.bin", path=saved.path, media_type="video/mp4", size=size)

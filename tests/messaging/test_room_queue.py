@@ -25,12 +25,12 @@ async def test_p4_a_failing_step_while_closing_is_neither_logged_nor_retried() -
         finally:
             raise RuntimeError("The client has been closed.")
 
-    lanes = RoomQueue("inbox", step)
-    lanes.schedule(KITCHEN)
+    queue = RoomQueue("inbox", step)
+    queue.schedule(KITCHEN)
     await asyncio.sleep(0)
     with capture_logs() as logs:
-        await lanes.close()
-    assert (begun, logs, lanes.is_running) == ([KITCHEN], [], False)
+        await queue.close()
+    assert (begun, logs, queue.is_running) == ([KITCHEN], [], False)
 
 
 async def test_p4_a_failing_step_is_logged_and_retried(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -42,9 +42,9 @@ async def test_p4_a_failing_step_is_logged_and_retried(monkeypatch: pytest.Monke
             raise RuntimeError("The disk is full.")
         return outcome
 
-    lanes = RoomQueue("inbox", step)
+    queue = RoomQueue("inbox", step)
     with capture_logs() as logs:
-        lanes.schedule(KITCHEN)
-        await lanes.wait_idle()
+        queue.schedule(KITCHEN)
+        await queue.wait_idle()
     assert [(line["event"], line["log_level"]) for line in logs] == [("room queue failed", "error")]
     assert list(outcomes) == []

@@ -26,23 +26,23 @@ SETTINGS = SurfacesSettings(
 
 @pytest.fixture
 async def app(tmp_path: Path) -> AsyncIterator[SurfaceApp]:
-    made = SurfaceApp(tmp_path / "coterie.db", settings=SETTINGS)
+    app = SurfaceApp(tmp_path / "coterie.db", settings=SETTINGS)
     for name in ("Mara", "Io", "Teodor"):
-        await made.roster.save(Identity(name=name, persona="Somebody."))
-    yield made
-    await made.close()
+        await app.roster.save(Identity(name=name, persona="Somebody."))
+    yield app
+    await app.close()
 
 
 async def test_d12_the_first_matching_binding_sets_the_character(app: SurfaceApp) -> None:
-    talk, you = app.router.chats, app.people.person("you")
+    chats, you = app.router.chats, app.people.person("you")
     bo = await app.people.restore("bo", "Bo", "matrix", "@bo:here")
     lamp, other = RoomRef(surface="matrix", id="!lamp"), RoomRef(surface="telegram", id="!lamp")
-    assert talk.default_character(lamp, you) == "Mara" and talk.default_character(other, you) == "Io"
-    assert talk.default_character(lamp, bo) == "Mara" and talk.default_character(other, bo) == "Teodor"
+    assert chats.default_character(lamp, you) == "Mara" and chats.default_character(other, you) == "Io"
+    assert chats.default_character(lamp, bo) == "Mara" and chats.default_character(other, bo) == "Teodor"
     with pytest.raises(PermissionDenied):
-        await talk.begin_chat(other, bo)
+        await chats.begin_chat(other, bo)
     await app.people.allow("bo", app.roster.find("Teodor").id)
-    binding, _ = await talk.begin_chat(other, bo)
+    binding, _ = await chats.begin_chat(other, bo)
     assert (binding.person, app.roster.get(binding.character).name, binding.number) == ("bo", "Teodor", 1)
 
 

@@ -39,9 +39,9 @@ async def test_p15_a_client_talks_to_a_character_plain_and_streaming(serve: Serv
         assert [model.id async for model in ai.models.list()] == ["Mara"]
         served.script.replies = ["The lamp is lit."]
         history: History = [{"role": "system", "content": "Be brief."}, user("Is the lamp lit?")]
-        whole = await ai.chat.completions.create(model="Mara", messages=history)
-        assert whole.choices[0].message.content == "The lamp is lit."
-        assert whole.choices[0].finish_reason == "stop" and whole.usage is not None
+        completion = await ai.chat.completions.create(model="Mara", messages=history)
+        assert completion.choices[0].message.content == "The lamp is lit."
+        assert completion.choices[0].finish_reason == "stop" and completion.usage is not None
         history += [{"role": "assistant", "content": "The lamp is lit."}, user("How far is it?")]
         served.script.faults = [slowly("It is a long way up.")]
         stream = await ai.chat.completions.create(
@@ -96,8 +96,8 @@ async def test_p15_the_next_day_in_a_new_process(tmp_path: Path) -> None:
 
 async def test_p15_the_mode_can_be_chosen(serve: Serve) -> None:
     async with serve() as served, client(served, max_retries=0) as ai:
-        said = [user("Good evening")]
-        await ai.chat.completions.create(model="Mara", messages=said, extra_body={"mode": "story"})
+        messages = [user("Good evening")]
+        await ai.chat.completions.create(model="Mara", messages=messages, extra_body={"mode": "story"})
         with pytest.raises(openai.InternalServerError, match="no kind of chat called opera"):
             await ai.chat.completions.create(model="Mara", messages=[user("Oh")], extra_body={"mode": "opera"})
         (binding,) = served.app.message_router.chats.rooms.on_surface("api")
@@ -109,11 +109,11 @@ async def test_p3_without_the_key_there_is_no_character_no_list_and_no_memory(se
         async with client(served, "our-own-key") as ai:
             await ai.chat.completions.create(model="Mara", messages=[user("The key is under the flowerpot.")])
         for headers in ({}, {"Authorization": "Bearer wrong"}, {"Authorization": "our-own-key-"}):
-            asked = {"model": "Mara", "messages": [user("Where is the key?")], "stream": True}
+            request = {"model": "Mara", "messages": [user("Where is the key?")], "stream": True}
             answers = [
                 await served.client.get("/v1/models", headers=headers),
-                await served.client.post("/v1/chat/completions", json=asked, headers=headers),
-                await served.client.post("/v1/chat/completions", json={**asked, "model": "Nobody"}, headers=headers),
+                await served.client.post("/v1/chat/completions", json=request, headers=headers),
+                await served.client.post("/v1/chat/completions", json={**request, "model": "Nobody"}, headers=headers),
             ]
             assert {answer.status_code for answer in answers} == {401}
             assert not any("Mara" in answer.text or "flowerpot" in answer.text for answer in answers)
@@ -130,7 +130,7 @@ async def test_p15_the_same_call_is_another_reply_and_a_retry_the_same_one(serve
             model="Mara", messages=history, extra_headers={"x-stainless-retry-count": "1"}
         )
         again = await ai.chat.completions.create(model="Mara", messages=history)
-        result = [it.choices[0].message.content for it in (first, repeated, again)]
+        result = [completion.choices[0].message.content for completion in (first, repeated, again)]
         assert result == ["Two.", "Two.", "Three."]
         (chat,) = served.app.story.chats.chats()
         assert [turn.text for turn in served.app.story.timeline.latest(chat.room, 9)][-2:] == ["And?", "Three."]

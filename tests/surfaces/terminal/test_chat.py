@@ -24,25 +24,25 @@ async def write(pilot: Pilot[None], text: str) -> None:
     await pilot.pause()
 
 
-async def spoken(pilot: Pilot[None], text: str) -> None:
+async def wait_for_text(pilot: Pilot[None], text: str) -> None:
     async with asyncio.timeout(20):
-        while text not in [one.source for one in pilot.app.query(Markdown)]:
+        while text not in [widget.source for widget in pilot.app.query(Markdown)]:
             await pilot.pause(0.02)
 
 
 def notices(pilot: Pilot[None]) -> list[str]:
-    return [str(one.content) for one in pilot.app.query(Static) if one.has_class("notice")]
+    return [str(widget.content) for widget in pilot.app.query(Static) if widget.has_class("notice")]
 
 
 async def test_p16_history_then_streamed_text() -> None:
     echo = EchoConversation(script={"Is the lamp lit?": "The **lamp** is lit.\n\n- and so\n- is the stove"})
     async with chat(echo).run_test() as pilot:
-        assert [one.source for one in pilot.app.query(Markdown)] == ["*looks up*"]
+        assert [widget.source for widget in pilot.app.query(Markdown)] == ["*looks up*"]
         await write(pilot, "Is the lamp lit?")
-        await spoken(pilot, "The **lamp** is lit.\n\n- and so\n- is the stove")
+        await wait_for_text(pilot, "The **lamp** is lit.\n\n- and so\n- is the stove")
         assert echo.received == [("echo:1", "Is the lamp lit?")]
-        mine = [str(one.content) for one in pilot.app.query(Static) if one.has_class("mine")]
-        assert mine == ["> Hello.", "> Is the lamp lit?"]
+        user_messages = [str(widget.content) for widget in pilot.app.query(Static) if widget.has_class("mine")]
+        assert user_messages == ["> Hello.", "> Is the lamp lit?"]
 
 
 async def test_p16_commands_and_errors() -> None:
@@ -53,11 +53,11 @@ async def test_p16_commands_and_errors() -> None:
         for text in ("/help", "/context", "/stop", "   "):
             await write(pilot, text)
         await write(pilot, "/retry")
-        await spoken(pilot, "again [echo:1]")
+        await wait_for_text(pilot, "again [echo:1]")
         await write(pilot, "break")
         await pilot.pause(0.1)
         await write(pilot, "half")
-        await spoken(pilot, "half [echo:1]")
+        await wait_for_text(pilot, "half [echo:1]")
         notes = notices(pilot)
         assert "/retry" in notes[0] and notes[1].startswith("about echo:1, with Echo") and "No reply" in notes[2]
         assert notes[3:] == ["The model is away. Try again.", "It broke off."]
@@ -76,4 +76,4 @@ async def test_p16_one_reply_at_a_time_and_nothing_acts_on_the_terminal() -> Non
         assert "Wait for the reply" in notices(pilot)[1]
         assert echo.gate is not None
         echo.gate.set()
-        await spoken(pilot, "\\u001b[2J[red]done[/red]")
+        await wait_for_text(pilot, "\\u001b[2J[red]done[/red]")

@@ -56,8 +56,8 @@ async def serving(folder: Path, clock: ManualClock, **sections: object) -> Async
     settings = Settings.model_validate({"models": ModelsSettings(roles=roles), **sections})
     script = ScriptedModel()
     with open_store(home, clock=clock) as store:
-        player = ReplayProvider("embedded", default=script.answer, speed=1)
-        models = Models(settings.models, clock=clock, store=store, providers={"embedded": player})
+        provider = ReplayProvider("embedded", default=script.answer, speed=1)
+        models = Models(settings.models, clock=clock, store=store, providers={"embedded": provider})
         app = App(home, settings, store, clock=clock, models=models)
         if not app.characters.all():
             await app.characters.save(Identity(name="Mara", persona="Keeps a lighthouse."))
@@ -66,14 +66,16 @@ async def serving(folder: Path, clock: ManualClock, **sections: object) -> Async
         web.include_router(openai_router(app.message_router, settings.api, clock))
         async with (
             attached(app.message_router, settings.webhook),
-            _listening(web) as url,
+            _serve_http(web) as url,
             httpx.AsyncClient(base_url=url, trust_env=False, timeout=30) as client,
         ):
             yield Served(url, app, script, clock, client)
         await app.message_router.close()
         await app.story.replies.close()
         with store.reader.connections.read_transaction() as rows:
-            assert store.hashes() == {view.name: replayed_hash(view, rows) for view in store.projections}
+            assert store.hashes() == {
+                projection.name: replayed_hash(projection, rows) for projection in store.projections
+            }
         await models.close()
 
 
@@ -83,14 +85,14 @@ def serve(tmp_path: Path, clock: ManualClock) -> Serve:
 
 
 @asynccontextmanager
-async def _listening(web: object) -> AsyncIterator[str]:
-    with socket.socket() as door:
-        door.bind(("127.0.0.1", 0))
+async def _serve_http(web: object) -> AsyncIterator[str]:
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
         config = uvicorn.Config(web, log_config=None, log_level="warning", access_log=False, lifespan="off")  # type: ignore[arg-type]
         server = uvicorn.Server(config)
-        serving = asyncio.create_task(server.serve(sockets=[door]))
+        serving = asyncio.create_task(server.serve(sockets=[listener]))
         while not server.started:
             await asyncio.sleep(0.01)
-        yield f"http://127.0.0.1:{door.getsockname()[1]}"
+        yield f"http://127.0.0.1:{listener.getsockname()[1]}"
         server.should_exit = True
         await serving

@@ -11,13 +11,13 @@ import psutil
 
 from coterie.messaging.files import FILES_FOLDER, room_folder_name
 from coterie.messaging.protocol import IncomingMessage, OutgoingMessage, RoomRef
-from tests.messaging.test_files import NASTY, hostile_names
+from tests.messaging.test_files import HOSTILE_NAMES, hostile_names
 from tests.surfaces.webhook.conftest import Serve, Served
 
 MB = 1_000_000
 
 
-class Rss:
+class PeakMemory:
     """The growth of the peak memory of this process, which is server and client."""
 
     def __init__(self) -> None:
@@ -25,7 +25,7 @@ class Rss:
         self._before = self._process.memory_info().rss
         self.most = 0
 
-    def look(self) -> None:
+    def measure(self) -> None:
         self.most = max(self.most, self._process.memory_info().rss - self._before)
 
 
@@ -54,7 +54,7 @@ async def test_p6_hostile_names_over_http_stay_in_the_workspace(serve: Serve) ->
         root = served.app.paths.root
         await upload(served, b"x", "first.txt")
         before = {path for path in root.rglob("*") if path.is_file()}
-        names = [*NASTY, *hostile_names(200)]
+        names = [*HOSTILE_NAMES, *hostile_names(200)]
         for name in names:
             printable = name.encode("utf-8", "replace").decode()[:300]
             await upload(served, b"x", printable)
@@ -72,12 +72,12 @@ async def test_p6_fifty_megabytes_both_ways_over_http_in_little_memory(serve: Se
     expected = hashlib.sha256(piece * 1_000).hexdigest()
     async with serve() as served:
         await upload(served, piece, "warm up.bin")
-        rss = Rss()
+        peak = PeakMemory()
 
         async def pieces() -> AsyncIterator[bytes]:
             for n in range(1_000):
                 if n % 50 == 0:
-                    rss.look()
+                    peak.measure()
                 yield piece
 
         file = await upload(served, pieces(), "film.bin")
@@ -95,9 +95,9 @@ async def test_p6_fifty_megabytes_both_ways_over_http_in_little_memory(serve: Se
                 digest.update(chunk)
                 size += len(chunk)
                 if size % (5 * MB) < len(chunk):
-                    rss.look()
+                    peak.measure()
         assert (size, digest.hexdigest()) == (50 * MB, expected)
-        assert rss.most < 20 * MB
+        assert peak.most < 20 * MB
         too_large = await served.client.post("/webhook/files?name=x.bin", content=_zeros(51))
         assert too_large.status_code >= 400 and "larger than 50 MB" in too_large.text
         assert (await served.client.get("/webhook/m/files/1")).status_code == 404

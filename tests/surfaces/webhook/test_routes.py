@@ -35,8 +35,8 @@ async def test_d13_with_wait_the_response_has_the_reply_and_ids_are_idempotent(s
         other = await served.client.post("/webhook", json={**call, "room": "elsewhere"})
         assert other.json()["text"] == "Twice.", "another room, another message"
         assert len(served.script.asked) == 2
-        help_told = await served.client.post("/webhook", json={"text": "/help", "wait": True})
-        assert "/new" in help_told.json()["replies"][0]["text"]
+        help_response = await served.client.post("/webhook", json={"text": "/help", "wait": True})
+        assert "/new" in help_response.json()["replies"][0]["text"]
 
 
 async def test_d13_the_secret_is_required(serve: Serve) -> None:
@@ -74,8 +74,8 @@ async def test_p3_a_stranger_behind_the_webhook_gets_no_information(serve: Serve
 
 
 async def test_p3_guests_are_known_by_name_and_others_are_refused(serve: Serve) -> None:
-    at_once = SurfacesSettings(burst_quiet_s=0, burst_most_s=0)  # the clock of these tests stands still
-    async with serve(surfaces=at_once) as served:
+    no_batching = SurfacesSettings(burst_quiet_s=0, burst_most_s=0)  # the clock of these tests stands still
+    async with serve(surfaces=no_batching) as served:
 
         async def say(text: str, who: str = "caller", room: str = "main") -> list[str]:
             call = {"text": text, "from": who, "room": room, "wait": True}

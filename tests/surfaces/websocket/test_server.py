@@ -25,8 +25,8 @@ from coterie.surfaces.websocket.server import serve
 @pytest.fixture
 async def room(tmp_path: Path) -> AsyncIterator[ChatRoom]:
     store = Store.open(tmp_path / "coterie.db")
-    door = Admission("den", Moderator(read_wordlists([SHIPPED_CONFIGS / "moderation"])), RoomLimits(burst=100))
-    room = ChatRoom(Gateway(store, door, SystemClock()), store.bus)
+    admission = Admission("den", Moderator(read_wordlists([SHIPPED_CONFIGS / "moderation"])), RoomLimits(burst=100))
+    room = ChatRoom(Gateway(store, admission, SystemClock()), store.bus)
     running = asyncio.create_task(room.run())
     yield room
     running.cancel()
@@ -107,31 +107,31 @@ async def test_c3_a_slow_client_is_paused_then_gets_a_snapshot(address: str, roo
     author = ChatAuthor(name="ana", kind="human")
     numbers = iter(range(1, 1_000_000))
 
-    def speak(many: int) -> None:
-        said = [
+    def send_messages(count: int) -> None:
+        messages = [
             ChatMessage(id=f"den-{n}", number=n, room="den", author=author, text="x" * 500, ts=n)
-            for n in (next(numbers) for _ in range(many))
+            for n in (next(numbers) for _ in range(count))
         ]
-        room.fanout.send(said)
+        room.fanout.send(messages)
         room.fanout.flush()
 
     async with connect(f"{address}?name=bo", max_size=None, max_queue=1, compression=None) as bo:
         async with connect(f"{address}?name=cy", max_size=None, compression=None) as cy:
             while not room.fanout.dropped:
-                speak(200)
+                send_messages(200)
                 assert (await asyncio.wait_for(cy.recv(), 20))[:8] == '{"type":'
         first = await read(bo)
         assert first["type"] == "snapshot"
-        heard: list[int] = []
+        numbers_received: list[int] = []
         kinds: list[str] = []
         while "snapshot" not in kinds:
-            speak(1)
+            send_messages(1)
             with suppress(TimeoutError):
                 while True:
                     frame = json.loads(await asyncio.wait_for(bo.recv(), 0.05))
                     kinds.append(frame["type"])
-                    heard += [message["number"] for message in frame["messages"]]
-        assert heard == sorted(set(heard))
+                    numbers_received += [message["number"] for message in frame["messages"]]
+        assert numbers_received == sorted(set(numbers_received))
         assert "messages" in kinds
 
 
