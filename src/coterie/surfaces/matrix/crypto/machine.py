@@ -109,7 +109,7 @@ class OlmMachine:
         self._keystore.put(changes)
         for event in sync.get("to_device", {}).get("events", []):
             try:
-                await self._receive_one(event)
+                await self._receive_to_device(event)
             except Undecryptable as error:
                 _log.warning("a to-device message was not decrypted", sender=event.get("sender"), error=str(error))
         await self.own.replenish_keys(self._server, sync)
@@ -175,7 +175,7 @@ class OlmMachine:
         """Its sender was notified that we cannot read the events of this key."""
         self._pending.mark(self._pending.for_sessions([(lost.room, lost.session)]), notified=True)
 
-    async def _receive_one(self, event: Json) -> None:
+    async def _receive_to_device(self, event: Json) -> None:
         content, sender = event.get("content"), str(event.get("sender", ""))
         if not isinstance(content, dict):
             return
@@ -187,14 +187,14 @@ class OlmMachine:
             return
         sender_key = str(content.get("sender_key", ""))
         ciphertext = content.get("ciphertext")
-        ours = ciphertext.get(self.own.curve25519) if isinstance(ciphertext, dict) else None
-        if not isinstance(ours, dict):
+        message = ciphertext.get(self.own.curve25519) if isinstance(ciphertext, dict) else None
+        if not isinstance(message, dict):
             return
         device = await self.devices.with_key(sender, sender_key)
         if device is None:
             raise Undecryptable("from an unknown device")
         try:
-            decrypted = self._pairwise.decrypt(sender_key, ours)
+            decrypted = self._pairwise.decrypt(sender_key, message)
         except Undecryptable:
             await self._renew_session(sender, sender_key)
             raise
