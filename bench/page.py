@@ -163,7 +163,7 @@ def _streamed(page: Page, server: BenchServer, chat: str, tokens: int) -> Stream
     def speak(words: int) -> tuple[float, float]:
         idle = at_rest()
         before, started = server.cpu(), time.perf_counter()
-        server.do(server.app.story.say(room, f"Go on, {words} words."))
+        server.do(server.app.story.send_message(room, f"Go on, {words} words."))
         server.do(server.app.story.replies.wait(room))
         idle *= time.perf_counter() - started
         return server.cpu() - before - idle, idle

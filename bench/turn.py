@@ -141,7 +141,7 @@ async def measure(folder: Path, turns: int, rounds: int) -> tuple[list[float], l
     for number in range(rounds + 3):
         question = _sentence(chance)
         began = time.perf_counter()
-        await fixture.story.say(room, question)
+        await fixture.story.send_message(room, question)
         await fixture.story.replies.wait(room)
         ended = time.perf_counter()
         if number >= 3:  # the first turns load tokenizer, price list and memories

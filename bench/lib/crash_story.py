@@ -93,7 +93,7 @@ async def child(folder: Path, seed: int, *, drain: bool) -> None:
     async def play(room: str) -> None:
         while True:
             key = f"{room}:{fixture.store.reader.head(room)}"
-            started = await fixture.story.say(room, f"What about {key} {chance.randrange(10**9)}?", key=key)
+            started = await fixture.story.send_message(room, f"What about {key} {chance.randrange(10**9)}?", key=key)
             _report("said", f"say:{room}:{key}", started.turn)
             if chance.random() < 0.2:
                 await asyncio.sleep(chance.random() * 0.2)

@@ -84,7 +84,7 @@ async def test_s12_no_text_is_published_before_the_start_is_durable(
     provider, room = await use_manual_provider(harness, script)
     provider.words.put_nowait("At once.")
     gate = hold_reply_starts(harness, monkeypatch)
-    task = asyncio.create_task(harness.story.say(room, "Hello."))
+    task = asyncio.create_task(harness.story.send_message(room, "Hello."))
     await provider.asked.wait()
     await asyncio.sleep(0.05)
     assert [event.kind for event in await harness.store.read(room)][-1] == "user_turn", "the model is asked meanwhile"
@@ -102,7 +102,7 @@ async def test_s12_a_reply_goes_on_if_the_caller_is_cancelled(
 ) -> None:
     provider, room = await use_manual_provider(harness, script)
     gate = hold_reply_starts(harness, monkeypatch)
-    task = asyncio.create_task(harness.story.say(room, "Hello."))
+    task = asyncio.create_task(harness.story.send_message(room, "Hello."))
     await provider.asked.wait()
     task.cancel()
     gate.set()
@@ -128,11 +128,11 @@ async def test_s12_a_start_that_cannot_be_recorded_leaves_nothing(
     with monkeypatch.context() as broken:
         broken.setattr(harness.store, "append", full)
         with pytest.raises(StorageError):
-            await harness.story.say(room, "Hello.")
+            await harness.story.send_message(room, "Hello.")
         await harness.story.replies.wait(room)
     assert not harness.story.replies.is_running(room) and harness.story.replies.partial(room) is None
     assert [event.kind for event in await harness.store.read(room)][-1] == "user_turn"
-    started = await harness.story.say(room, "Once more.")
+    started = await harness.story.send_message(room, "Once more.")
     provider.words.put_nowait("Heard.")
     provider.words.put_nowait(None)
     await harness.story.replies.wait(room)
@@ -143,12 +143,12 @@ async def test_s12_the_message_is_durable_before_the_model_is_called(
     harness: StoryHarness, script: ScriptedModel
 ) -> None:
     provider, room = await use_manual_provider(harness, script)
-    started = await harness.story.say(room, "Hello.")
+    started = await harness.story.send_message(room, "Hello.")
     await provider.asked.wait()
     kinds = [event.kind for event in await harness.store.read(room)][-3:]
     assert kinds == ["user_turn", "assistant_turn_started", "prompt_sent"]
     with pytest.raises(Busy):
-        await harness.story.say(room, "And another thing.")
+        await harness.story.send_message(room, "And another thing.")
     provider.words.put_nowait("Yes.")
     provider.words.put_nowait(None)
     await harness.story.replies.wait(room)
@@ -158,7 +158,7 @@ async def test_s12_the_message_is_durable_before_the_model_is_called(
 
 async def test_s12_stopping_keeps_the_partial_text(harness: StoryHarness, script: ScriptedModel) -> None:
     provider, room = await use_manual_provider(harness, script)
-    started = await harness.story.say(room, "Hello.")
+    started = await harness.story.send_message(room, "Hello.")
     async with harness.store.bus.subscribe("live.>") as live:
         provider.words.put_nowait("I was ")
         await anext(live)
@@ -175,7 +175,7 @@ async def test_s12_tokens_are_published_in_batches_and_none_is_held_back(
 ) -> None:
     monkeypatch.setattr("coterie.conversation.replies.NOTIFY_S", 0.02)
     provider, room = await use_manual_provider(harness, script)
-    await harness.story.say(room, "Hello.")
+    await harness.story.send_message(room, "Hello.")
     said = [f"{number} " for number in range(300)]
     async with harness.store.bus.subscribe("live.>", limit=1_000) as live:
         for word in said:
@@ -211,7 +211,7 @@ async def test_s12_at_most_64_tokens_are_not_durable(
 ) -> None:
     monkeypatch.setattr("coterie.conversation.replies.NOTIFY_S", 0)
     provider, room = await use_manual_provider(harness, script)
-    started = await harness.story.say(room, "Hello.")
+    started = await harness.story.send_message(room, "Hello.")
     words = [f"{number} " for number in range(FLUSH_TOKENS * 2 + 10)]
     async with harness.store.bus.subscribe("live.>", limit=1_000) as live:
         for number, word in enumerate(words, start=1):
@@ -229,7 +229,7 @@ async def test_s12_text_becomes_durable_during_a_pause(
 ) -> None:
     monkeypatch.setattr("coterie.conversation.replies.FLUSH_S", 0.001)
     provider, room = await use_manual_provider(harness, script)
-    started = await harness.story.say(room, "Hello.")
+    started = await harness.story.send_message(room, "Hello.")
     async with harness.store.bus.subscribe("event.>", limit=100) as events:
         provider.words.put_nowait("One word, then nothing")
         async for message in events:
@@ -285,8 +285,8 @@ async def test_s12_a_repeated_message_during_the_reply_is_no_second_turn(
     harness: StoryHarness, script: ScriptedModel
 ) -> None:
     provider, room = await use_manual_provider(harness, script)
-    started = await harness.story.say(room, "Hello.", key="one")
-    assert await harness.story.say(room, "Hello.", key="one") == started
+    started = await harness.story.send_message(room, "Hello.", key="one")
+    assert await harness.story.send_message(room, "Hello.", key="one") == started
     provider.words.put_nowait("Yes.")
     provider.words.put_nowait(None)
     await harness.story.replies.wait(room)
@@ -296,7 +296,7 @@ async def test_s12_a_repeated_message_during_the_reply_is_no_second_turn(
 async def test_s12_two_windows_cannot_both_begin_a_turn(harness: StoryHarness, script: ScriptedModel) -> None:
     provider, room = await use_manual_provider(harness, script)
     results = await asyncio.gather(
-        *(harness.story.say(room, f"Window {number}.") for number in range(5)), return_exceptions=True
+        *(harness.story.send_message(room, f"Window {number}.") for number in range(5)), return_exceptions=True
     )
     assert sorted(type(result).__name__ for result in results) == ["Busy", "Busy", "Busy", "Busy", "StartedTurn"]
     provider.words.put_nowait("Yes.")

@@ -30,7 +30,7 @@ STEPS = (
     Step(1, "Store it in the inbox", "messaging.inbox:Inbox.accept", ("message_received",)),
     Step(1, "Check the sender's permission", "messaging.permissions:Permissions.may_speak_in"),
     Step(1, "Route it to the room's chat", "messaging.routing:ChatRouter.handle_message"),
-    Step(2, "Start a turn", "modes.story.service:StoryService.say", ("user_turn",)),
+    Step(2, "Start a turn", "modes.story.service:StoryService.send_message", ("user_turn",)),
     Step(3, "Recall memories", "memory.recall:RecallService.recall"),
     Step(2, "Build the prompt", "modes.story.prompts:StoryPromptBuilder.assemble", ("prompt_sent",)),
     Step(3, "Call the model", "llm.router:Models.stream", ("model_called",)),

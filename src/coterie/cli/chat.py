@@ -112,7 +112,7 @@ class LineChat:
                 if not self._command(line):
                     return
             else:
-                self._reply(partial(self._story.say, self._room, line))
+                self._reply(partial(self._story.send_message, self._room, line))
 
     def _begin(self, character: Character) -> Chat:
         typer.secho(f"Preparing the opening scene with {escape_controls(character.name)}…", dim=True)

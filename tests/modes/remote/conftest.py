@@ -49,20 +49,20 @@ class RemoteHarness:
             *messaging_projections(),
         ]
         self.store = Store.open(self.folder / "coterie.db", projections=all_projections, clock=clock)
-        self.roster, self.people = Characters(self.store), People(self.store, clock)
+        self.characters, self.people = Characters(self.store), People(self.store, clock)
         self.registry = AgentRegistry(self.folder / "agents.yaml")
         self.agents = AgentConnections(
             self.registry,
-            self.roster,
+            self.characters,
             RemoteChatQueries(self.store),
             self.settings,
             notify=lambda outgoing, token: self.router.notify(outgoing, token),
             room_of=lambda context: self.router.chats.rooms.room_of(context),
         )
-        remote = RemoteConversation(self.store, self.roster, self.agents, self.settings, self.files)
+        remote = RemoteConversation(self.store, self.characters, self.agents, self.settings, self.files)
         conversations: dict[str, Conversation] = {"echo": self.echo, "remote": remote}
         self.router = MessageRouter(
-            self.store, clock, self.roster, self.people, conversations, self.surfaces, self.registry
+            self.store, clock, self.characters, self.people, conversations, self.surfaces, self.registry
         )
 
     def files(self, character: str) -> RoomFiles:
@@ -107,7 +107,7 @@ class RemoteHarness:
 async def harness(tmp_path: Path) -> AsyncIterator[RemoteHarness]:
     harness = RemoteHarness(tmp_path)
     for name in ("Helper", "Echo"):
-        await harness.roster.save(Identity(name=name, persona=f"{name}."))
+        await harness.characters.save(Identity(name=name, persona=f"{name}."))
     harness.platform.reconnect(harness.router)
     await harness.people.link_owner("loopback", "ana")
     yield harness

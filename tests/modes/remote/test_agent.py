@@ -177,7 +177,7 @@ async def test_p12_files_both_ways(harness: RemoteHarness, tmp_path: Path) -> No
 
     async with Agent(answer, TOKEN).serve() as url:
         harness.remote(url)
-        room, files = RoomRef(surface="loopback", id="desk"), harness.files(harness.roster.find("Helper").id)
+        room, files = RoomRef(surface="loopback", id="desk"), harness.files(harness.characters.find("Helper").id)
 
         async def chunks() -> AsyncIterator[bytes]:
             for _ in range(10):

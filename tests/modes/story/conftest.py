@@ -90,16 +90,16 @@ class StoryHarness:
         models = ModelsSettings(roles=roles)
         player = ReplayProvider("embedded", default=self.script.answer)
         self.models = Models(models, clock=self.clock, store=self.store, providers={"embedded": player})
-        self.roster = Characters(self.store)
+        self.characters = Characters(self.store)
         self.memory = Memory(self.store, clock=self.clock)
-        self.story = StoryService(self.store, self.roster, self.memory, self.models, self.settings, self.clock)
+        self.story = StoryService(self.store, self.characters, self.memory, self.models, self.settings, self.clock)
         self.worker = Worker(
             self.store.jobs, self.story.handlers(), clock=self.clock, bus=self.store.bus, serialize_by=serialize_by_chat
         )
 
     async def create_character(self, name: str = "Mara", **fields: object) -> Character:
         identity = Identity.model_validate({"name": name, "persona": f"{name} keeps a lighthouse.", **fields})
-        return await self.roster.save(identity)
+        return await self.characters.save(identity)
 
     async def start_chat(self, host: Character, **fields: object) -> str:
         opening = Opening.model_validate({"title": "Evening", "place": OpeningPlace(name="the lighthouse"), **fields})
@@ -107,7 +107,7 @@ class StoryHarness:
 
     async def say(self, room: str, text: str, **options: object) -> StartedTurn:
         """A whole turn: the message, the reply, and all jobs."""
-        begun = await self.story.say(room, text, **options)  # type: ignore[arg-type]
+        begun = await self.story.send_message(room, text, **options)  # type: ignore[arg-type]
         await self.story.replies.wait(room)
         await self.run_jobs()
         return begun
@@ -147,7 +147,7 @@ def script() -> ScriptedModel:
 @pytest.fixture
 async def harness(tmp_path: Path, clock: ManualClock, script: ScriptedModel) -> AsyncIterator[StoryHarness]:
     harness = StoryHarness(tmp_path / "coterie.db", clock, script)
-    await harness.roster.save_owner(OwnerProfile(name="Ana", pronouns="she/her", persona="A cartographer."))
+    await harness.characters.save_owner(OwnerProfile(name="Ana", pronouns="she/her", persona="A cartographer."))
     yield harness
     harness.verify()
     await harness.close()

@@ -65,7 +65,7 @@ class RandomCommands:
         """How often a prompt contained a code word that it may contain."""
 
     async def prepare(self) -> None:
-        await self.harness.roster.save_owner(OwnerProfile(name="Ana"))
+        await self.harness.characters.save_owner(OwnerProfile(name="Ana"))
         for name in NAMES:
             self.characters[name] = (await self.harness.create_character(name, persona=f"{name} keeps a light.")).id
         for name in NAMES[:3]:
@@ -100,7 +100,7 @@ class RandomCommands:
 
     async def _say(self, chat: ExpectedChat, to: tuple[str, ...] = ()) -> bool:
         text, reply = self._text(), self._reply()
-        begun = await self.harness.story.say(chat.room, text, to=to)
+        begun = await self.harness.story.send_message(chat.room, text, to=to)
         await self.harness.story.replies.wait(chat.room)
         message = self._expected_turn(chat, begun.turn, text, OWNER, to)
         chat.turns += [message, self._expected_turn(chat, begun.reply, reply, begun.speaker, to)]
@@ -298,7 +298,7 @@ class RandomCommands:
                 self.planted[code].add(what)
 
     def _character(self, character: str) -> Character:
-        return self.harness.roster.get(character)
+        return self.harness.characters.get(character)
 
     # --- checks ------------------------------------------------------------------------------------------
 

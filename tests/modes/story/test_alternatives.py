@@ -72,7 +72,7 @@ async def test_s22_jobs_of_a_reply_that_is_not_chosen_wait_until_it_is(
     mara = await harness.create_character()
     room = await harness.start_chat(mara)
     script.replies = ["First.", "Second."]
-    begun = await harness.story.say(room, "Hello.")
+    begun = await harness.story.send_message(room, "Hello.")
     await harness.story.replies.wait(room)
     await harness.regenerate(room)
     assert harness.memories_of(mara.id) == ["Hello.", "Second."]

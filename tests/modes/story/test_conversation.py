@@ -18,7 +18,9 @@ from tests.modes.story.conftest import ScriptedModel, StoryHarness
 
 
 def new_conversation(harness: StoryHarness) -> StoryConversation:
-    return StoryConversation(harness.store, harness.story, harness.roster, Feed(harness.store, harness.story.replies))
+    return StoryConversation(
+        harness.store, harness.story, harness.characters, Feed(harness.store, harness.story.replies)
+    )
 
 
 async def collect(updates: AsyncIterator[ReplyUpdate]) -> tuple[str, ReplyFinished | None]:
@@ -75,7 +77,7 @@ async def test_p4_a_reply_that_a_crash_interrupted_is_generated_again(
     await collect(conversation.send_message(room, "Hello?", person="you", key="k1"))
     await harness.run_jobs()
     # As if the process had ended during the reply to the next message.
-    said = await harness.story.say(room, "And now?", key="k2")
+    said = await harness.story.send_message(room, "And now?", key="k2")
     await harness.story.replies.wait(room)
     await harness.store.supersede(room, drop=await harness.store.turn_seqs(room, said.reply))
     started = AssistantTurnStarted(reply="cut", speaker=said.speaker, answers=said.turn)

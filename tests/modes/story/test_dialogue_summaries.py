@@ -22,7 +22,7 @@ async def harness(tmp_path: Path, clock: ManualClock, script: ScriptedModel) -> 
     made = StoryHarness(
         tmp_path / "coterie.db", clock, script, StorySettings(narrative_budget_hard=900, narrative_budget_soft=420)
     )
-    await made.roster.save_owner(OwnerProfile(name="Ana"))
+    await made.characters.save_owner(OwnerProfile(name="Ana"))
     yield made
     made.verify()
     await made.close()

@@ -35,7 +35,7 @@ async def test_s24_a_fork_rewound_into_its_inherited_past_stays_a_fork(
     replies = []
     for number in range(3):
         set_relationship_update(script, 5)
-        begun = await harness.story.say(room, f"Message {number}.")
+        begun = await harness.story.send_message(room, f"Message {number}.")
         await harness.story.replies.wait(room)
         replies.append(begun.reply)
     await harness.run_jobs()  # the jobs of all turns run after the last one
@@ -71,7 +71,7 @@ async def test_s24_pending_jobs_of_shared_turns_run_for_both_chats(
     mara = await harness.create_character()
     room = await harness.start_chat(mara)
     set_relationship_update(script, 6)
-    begun = await harness.story.say(room, "Hello.")
+    begun = await harness.story.send_message(room, "Hello.")
     await harness.story.replies.wait(room)
     fork = await harness.story.fork(room, begun.reply)
     await harness.run_jobs()

@@ -31,7 +31,7 @@ async def test_s14_a_crash_between_turn_and_jobs_loses_and_repeats_no_job(
 ) -> None:
     script.shapes |= {"SceneCheck": {"minutes": 5}, "Significance": {"significance": 2}}
     room = await harness.start_chat(await harness.create_character())
-    begun = await harness.story.say(room, "Hello.")
+    begun = await harness.story.send_message(room, "Hello.")
     await harness.story.replies.wait(room)
     assert derived(harness, begun.reply) == []
     # The process ends while every job is leased, and restarts when the leases have expired.
@@ -52,7 +52,7 @@ async def test_s14_a_crash_between_turn_and_jobs_loses_and_repeats_no_job(
 
 async def test_s14_two_workers_record_one_job_once(harness: StoryHarness) -> None:
     room = await harness.start_chat(await harness.create_character())
-    begun = await harness.story.say(room, "Hello.")
+    begun = await harness.story.send_message(room, "Hello.")
     await harness.story.replies.wait(room)
     slow = await harness.store.jobs.lease(["story_memory"], holder="slow", seconds=1)
     outcome = await harness.story.handlers()["story_memory"](slow[0])
@@ -131,7 +131,7 @@ async def test_s14_clock_jobs_add_up_in_any_order(harness: StoryHarness, script:
     room = await harness.start_chat(await harness.create_character())
     before = harness.story.chats.chat(room).clock
     for text in ("One.", "Two."):
-        await harness.story.say(room, text)
+        await harness.story.send_message(room, text)
         await harness.story.replies.wait(room)
     await harness.run_jobs()
     assert harness.story.chats.chat(room).clock - before == timedelta(minutes=14)
@@ -239,7 +239,7 @@ async def test_s16_the_k_that_was_used_and_why_is_visible_per_turn(
 async def test_s14_jobs_of_one_chat_run_one_after_the_other(harness: StoryHarness) -> None:
     assert isinstance(harness.worker, Worker)
     room = await harness.start_chat(await harness.create_character())
-    await harness.story.say(room, "Hello.")
+    await harness.story.send_message(room, "Hello.")
     await harness.story.replies.wait(room)
     await harness.worker._lease_due()
     assert len(harness.worker._running) > 1

@@ -16,7 +16,7 @@ async def start_chat_with_lore(harness: StoryHarness, *entries: dict[str, Any], 
     card = Card.read(
         {**base.document, "data": {**base.document["data"], "character_book": {"entries": lore, **lorebook}}}
     )
-    character = await harness.roster.save(Identity.from_card(card), card)
+    character = await harness.characters.save(Identity.from_card(card), card)
     return await harness.start_chat(character)
 
 

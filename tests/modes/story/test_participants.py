@@ -18,8 +18,8 @@ async def test_s1_every_version_stays_readable_and_a_scene_keeps_its_own(
     mara = await harness.create_character()
     room = await harness.start_chat(mara)
     changed = mara.identity.model_copy(update={"persona": "Mara left the lighthouse and sails."})
-    await harness.roster.save(changed)
-    assert [character.identity.persona for character in harness.roster.versions(mara.id)] == [
+    await harness.characters.save(changed)
+    assert [character.identity.persona for character in harness.characters.versions(mara.id)] == [
         "Mara keeps a lighthouse.",
         "Mara left the lighthouse and sails.",
     ]
@@ -36,7 +36,7 @@ async def test_s1_every_version_stays_readable_and_a_scene_keeps_its_own(
 
 async def test_s2_characters_get_the_owners_profile(harness: StoryHarness, script: ScriptedModel) -> None:
     room = await harness.start_chat(await harness.create_character())
-    await harness.roster.save_owner(OwnerProfile(name="Ben", pronouns="he/him", persona="A diver."))
+    await harness.characters.save_owner(OwnerProfile(name="Ben", pronouns="he/him", persona="A diver."))
     await harness.say(room, "Hello.")
     assert harness.store.query("SELECT count(*) FROM owner") == [(1,)]
     assert "Ben (he/him) is the person you are with.\nA diver." in script.prompt()
@@ -108,7 +108,7 @@ async def test_s4_a_late_job_creates_memories_for_those_present_at_the_time(harn
     )
     room = await harness.start_chat(mara)
     await harness.story.invite(room, theo.id)
-    await harness.story.say(room, "The tide turns at nine.")
+    await harness.story.send_message(room, "The tide turns at nine.")
     await harness.story.replies.wait(room)
     await harness.story.remove_guest(room, theo.id)
     await harness.story.invite(room, ida.id)

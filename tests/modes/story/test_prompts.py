@@ -79,10 +79,10 @@ class PromptFixture:
         self.loop.run_until_complete(self._prepare())
 
     async def _prepare(self) -> None:
-        await self.harness.roster.save_owner(OwnerProfile(name="Ana", persona="A cartographer."))
+        await self.harness.characters.save_owner(OwnerProfile(name="Ana", persona="A cartographer."))
         data: dict[str, Any] = {"name": "Mara", "description": "Keeps the lamp.", "character_book": BOOK}
         card = Card.read({"spec": "chara_card_v2", "spec_version": "2.0", "data": data})
-        self.character = await self.harness.roster.save(Identity.from_card(card), card)
+        self.character = await self.harness.characters.save(Identity.from_card(card), card)
 
     def assembled(self, past: Past, budgets: StorySettings) -> AssembledPrompt:
         return self.loop.run_until_complete(self._assembled(past, budgets))
@@ -112,7 +112,7 @@ class PromptFixture:
         )
         await harness.store.append(new_events)
         harness.memory.add_many([NewMemory(text, character, room) for text in past.memories])
-        args = (harness.store, harness.roster, harness.memory, harness.models)
+        args = (harness.store, harness.characters, harness.memory, harness.models)
         return StoryPromptBuilder(*args, budgets, harness.clock, harness.story.participants).assemble(
             harness.story.chats.chat(room), character, "r"
         )
@@ -238,7 +238,7 @@ async def test_s13_budgets_follow_the_context_of_the_model(harness: StoryHarness
     embedded = harness.models.catalogue.settings.embedded.model_copy(update={"context": 1_024})
     harness.models.catalogue.settings = harness.models.catalogue.settings.model_copy(update={"embedded": embedded})
     for number in range(30):
-        await harness.story.say(room, f"Message {number}: {'the sea is cold and wide ' * 6}")
+        await harness.story.send_message(room, f"Message {number}: {'the sea is cold and wide ' * 6}")
         await harness.story.replies.wait(room)
     begun = await harness.say(room, "And now?")
     sent = PromptQueries(harness.store).inspect(room, begun.reply).sent

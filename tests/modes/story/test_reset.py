@@ -56,7 +56,7 @@ async def test_s25_reset_clears_experiences_in_all_chats_and_keeps_the_identity(
     assert harness.story.chats.chat(his).guests == {}
     for table in ("scene", "container", "activity"):
         assert harness.store.query(f"SELECT count(*) FROM {table} WHERE room = ?", (hers,)) == [(0,)]
-    assert harness.roster.get(mara).identity.kickoff == "Mara lights the lamp."
+    assert harness.characters.get(mara).identity.kickoff == "Mara lights the lamp."
     await harness.story.invite(his, mara)
     script.shapes.pop("StateUpdate")
     await harness.say(his, "Mara, what do you know of the otter?", speaker=mara)
@@ -82,7 +82,7 @@ async def test_s25_the_next_message_restarts_with_the_opening(harness: StoryHarn
 
 async def test_s25_a_reset_can_be_undone_as_a_whole(harness: StoryHarness, script: ScriptedModel) -> None:
     mara, _, hers, his = await met(harness, script)
-    own = await harness.start_chat(harness.roster.get(mara))
+    own = await harness.start_chat(harness.characters.get(mara))
     await harness.say(own, "Just us.")
     before, memories = state(harness), harness.memories_of(mara)
     await harness.story.reset(mara, "Mara")

@@ -17,7 +17,7 @@ async def test_s23_the_preview_counts_what_changes(harness: StoryHarness, script
     mara, theo = await harness.create_character(), await harness.create_character("Theo")
     room = await harness.start_chat(mara)
     first = await harness.say(room, "One.")
-    late = await harness.story.say(room, "Two, whose work is done later.")
+    late = await harness.story.send_message(room, "Two, whose work is done later.")
     await harness.story.replies.wait(room)
     script.shapes["SceneCheck"] = {"closed": True, "why": "place", "minutes": 1}
     await harness.say(room, "Three.")
@@ -109,9 +109,9 @@ async def test_s23_late_results_of_rewound_turns_are_dropped_and_of_kept_turns_k
 ) -> None:
     mara = await harness.create_character()
     room = await harness.start_chat(mara)
-    kept = await harness.story.say(room, "Kept.")
+    kept = await harness.story.send_message(room, "Kept.")
     await harness.story.replies.wait(room)
-    await harness.story.say(room, "Rewound.")
+    await harness.story.send_message(room, "Rewound.")
     await harness.story.replies.wait(room)
     await harness.story.rewind(room, kept.reply)
     await harness.run_jobs()

@@ -206,7 +206,7 @@ class Documents:
                 return False
             live.add_updates(updates, contributor, room)
         if updates:
-            self.live.typed(workspace, live)
+            self.live.schedule_commit(workspace, live)
         return True
 
     async def commit_typing(self, workspace: str, document: str, branch: str) -> None:

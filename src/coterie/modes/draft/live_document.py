@@ -175,7 +175,7 @@ class LiveDocuments:
         live = self.get(workspace, document, branch)
         return 0 if live is None else 2 * live.version + (not live.unsaved)
 
-    def typed(self, workspace: str, live: LiveDocument) -> None:
+    def schedule_commit(self, workspace: str, live: LiveDocument) -> None:
         """Publish new updates, and restart the timer of the next commit."""
         self._publish(workspace, live)
         key = (workspace, live.branch, live.document)

@@ -148,7 +148,7 @@ class Threads:
         """Record a message and start the reply to it in the background. A repeated `key` returns the first turn."""
         async with self._locks.setdefault(room, asyncio.Lock()):
             event_key = None if key is None else f"say:{room}:{key}"
-            if event_key is not None and (started := self._started_before(room, event_key)) is not None:
+            if event_key is not None and (started := self._find_started(room, event_key)) is not None:
                 return started
             thread = self._queries.thread(room)
             if self._timeline.open_replies(room):
@@ -331,7 +331,7 @@ class Threads:
         """The people who have written in the thread."""
         return {turn.speaker for turn in self._timeline.latest(room, 10_000) if turn.by_person}
 
-    def _started_before(self, room: str, key: str) -> StartedReply | None:
+    def _find_started(self, room: str, key: str) -> StartedReply | None:
         turn = self._store.reader.turn_by_key(key)
         if turn is None:
             return None

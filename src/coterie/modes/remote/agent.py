@@ -50,7 +50,7 @@ from coterie.modes.remote.protocol import (
 )
 
 HEARTBEAT_S = 1.0
-_MAX_KEPT = 200
+_MAX_TASKS = 200
 _log = get_logger(__name__)
 
 
@@ -131,7 +131,7 @@ class Agent:
         async with AsyncExitStack() as stack:
             stack.callback(self._discard_all)
             server = await stack.enter_async_context(
-                serve(self._connected, host, port, process_request=self._authorize, max_size=MAX_FRAME_SIZE)
+                serve(self._handle_connection, host, port, process_request=self._authorize, max_size=MAX_FRAME_SIZE)
             )
             heartbeats = asyncio.create_task(self._send_heartbeats())
             stack.callback(heartbeats.cancel)
@@ -144,12 +144,12 @@ class Agent:
         await self._send(push)
 
     def _authorize(self, connection: ServerConnection, request: Request) -> Response | None:
-        given = request.headers.get("Authorization", "").removeprefix("Bearer ")
-        if self._token is not None and not hmac.compare_digest(self._token.encode(), given.encode()):
+        token = request.headers.get("Authorization", "").removeprefix("Bearer ")
+        if self._token is not None and not hmac.compare_digest(self._token.encode(), token.encode()):
             return connection.respond(HTTPStatus.UNAUTHORIZED, "The token is missing or wrong.\n")
         return None
 
-    async def _connected(self, server: ServerConnection) -> None:
+    async def _handle_connection(self, server: ServerConnection) -> None:
         previous, self._server = self._server, server
         if previous is not None:
             await previous.close()
@@ -239,7 +239,7 @@ class Agent:
     def _evict_finished(self) -> None:
         """Discard the oldest finished messages that the server never acknowledged."""
         ended = [message for message, running in self._tasks.items() if running.ended]
-        for message in ended[: max(0, len(self._tasks) - _MAX_KEPT)]:
+        for message in ended[: max(0, len(self._tasks) - _MAX_TASKS)]:
             self._tasks.pop(message).discard()
 
     def _discard_all(self) -> None:

@@ -258,7 +258,7 @@ class WebSocketConnection:
         self._outcome_known.set()
         _log.info("an agent is connected", agent=self._name)
         # In tasks, so that sending a large file does not delay receiving.
-        sending = [asyncio.create_task(self._send_request(socket, one)) for one in self._pending.values()]
+        sending = [asyncio.create_task(self._send_request(socket, pending)) for pending in self._pending.values()]
         try:
             async for frame in socket:
                 await self._handle_frame(socket, parse_agent_frame(frame))
@@ -401,7 +401,7 @@ class AgentConnections:
     def __init__(
         self,
         registry: AgentRegistry,
-        roster: Characters,
+        characters: Characters,
         chats: RemoteChatQueries,
         settings: AgentsSettings,
         notify: Notify,
@@ -409,7 +409,7 @@ class AgentConnections:
     ) -> None:
         """`room_of` returns the room of a chat."""
         self._registry = registry
-        self._roster = roster
+        self._characters = characters
         self._chats = chats
         self._settings = settings
         self._notify = notify
@@ -429,7 +429,7 @@ class AgentConnections:
         registered: set[str] = set()
         for name, entry in self._registry.current.characters.items():
             with suppress(NoSuchCharacter):  # `coterie agent list` reports these
-                character = self._roster.find(name)
+                character = self._characters.find(name)
                 registered.add(character.id)
                 if entry.backend == REMOTE:
                     self.connection(character)
@@ -440,10 +440,10 @@ class AgentConnections:
         entry = self._registry.entry(character)
         if entry is None or entry.backend not in (REMOTE, STAND_IN):
             raise AgentUnreachable(f"No agent plays {character.name} at the moment.", "Add one to agents.yaml.")
-        known = self._connections.get(character.id)
-        if known is not None and known[0] == entry:
-            return known[1]
-        if known is not None:
+        existing = self._connections.get(character.id)
+        if existing is not None and existing[0] == entry:
+            return existing[1]
+        if existing is not None:
             self._disconnect(character.id)
         connection: AgentConnection
         if entry.backend == STAND_IN:

@@ -120,14 +120,14 @@ class RemoteConversation:
     def __init__(
         self,
         store: Store,
-        roster: Characters,
+        characters: Characters,
         agents: AgentConnections,
         settings: AgentsSettings,
         files: Callable[[str], RoomFiles],
     ) -> None:
         """`files` returns the files of a character."""
         self._store = store
-        self._roster = roster
+        self._characters = characters
         self._agents = agents
         self._settings = settings
         self._files = files
@@ -138,9 +138,9 @@ class RemoteConversation:
         self._stopped: set[str] = set()
 
     async def open(self, person: str, character: str, title: str = "", *, at_once: bool = False) -> NewChat:
-        found, room = self._roster.get(character), f"room:{new_id()}"
-        self._agents.connection(found)  # raises if no agent plays it
-        opened = RemoteOpened(character=found.id, person=person, title=title or found.name)
+        agent_character, room = self._characters.get(character), f"room:{new_id()}"
+        self._agents.connection(agent_character)  # raises if no agent plays it
+        opened = RemoteOpened(character=agent_character.id, person=person, title=title or agent_character.name)
         return NewChat(room, [NewEvent(room, opened, person)])
 
     async def add_person(self, context: str, person: str) -> None:
@@ -162,7 +162,7 @@ class RemoteConversation:
             message = UserTurn(turn=turn, author=person, text=recorded, segments=segments, present=present)
             await self._store.append([NewEvent(context, message, person, key=event_key, turn=turn)])
         elif (reply := self._reply_to(context, turn)) is not None:
-            yield await self._finished(reply)
+            yield await self._stored_reply(reply)
             return
         frame = MessageFrame(
             id=turn,
@@ -201,13 +201,13 @@ class RemoteConversation:
 
     def status(self, context: str) -> ChatStatus:
         chat = self._chats.chat(context)
-        return ChatStatus(chat.title, self._roster.get(chat.character).name, self._timeline.count(context))
+        return ChatStatus(chat.title, self._characters.get(chat.character).name, self._timeline.count(context))
 
     async def rename(self, context: str, title: str) -> None:
         await self._store.append([NewEvent(context, RemoteRenamed(title=title))])
 
     async def _ask(self, context: str, turn: str, request: AgentRequest) -> AsyncIterator[ReplyUpdate]:
-        character = self._roster.get(self._chats.chat(context).character)
+        character = self._characters.get(self._chats.chat(context).character)
         reply, message = _RemoteReply(), request.message.id
         try:
             connection = self._agents.connection(character)
@@ -276,13 +276,15 @@ class RemoteConversation:
             _log.info("an agent is no longer registered", agent=character.name)
 
     def _reply_to(self, context: str, turn: str) -> Turn | None:
-        return next((one for one in self._timeline.latest(context, _RECENT_TURNS) if one.answers == turn), None)
+        return next((reply for reply in self._timeline.latest(context, _RECENT_TURNS) if reply.answers == turn), None)
 
-    async def _finished(self, turn: Turn) -> ReplyFinished:
+    async def _stored_reply(self, turn: Turn) -> ReplyFinished:
         error = turn.why if turn.state == "truncated" and turn.why != "stopped" else ""
         sent = await self._store.read(turn.room, kinds=[AgentSentFile.kind])
-        files = [it.payload.file for it in sent if it.turn == turn.id and isinstance(it.payload, AgentSentFile)]
-        return ReplyFinished(turn.text, self._roster.get(turn.speaker).name, error, tuple(files))
+        files = [
+            event.payload.file for event in sent if event.turn == turn.id and isinstance(event.payload, AgentSentFile)
+        ]
+        return ReplyFinished(turn.text, self._characters.get(turn.speaker).name, error, tuple(files))
 
     def _person_info(self, person: str) -> PersonInfo:
         return PersonInfo(id=person, name=self._people.person(person).name)

@@ -46,9 +46,6 @@ class AgentSentFile(Payload, kind="agent_sent_file"):
     """Its name and path."""
 
 
-# Chats that agents hold, as they stand.
-
-
 @dataclass(frozen=True)
 class RemoteChat:
     room: str
@@ -67,8 +64,8 @@ class RemoteChatProjection(Projection):
 
     @on(RemoteOpened)
     def opened(self, rows: Rows, event: Event[RemoteOpened]) -> None:
-        it = event.payload
-        rows.run("INSERT INTO remote_chat VALUES (?, ?, ?, ?)", (event.stream, it.character, it.person, it.title))
+        chat = event.payload
+        rows.run("INSERT INTO remote_chat VALUES (?, ?, ?, ?)", (event.stream, chat.character, chat.person, chat.title))
 
     @on(RemoteRenamed)
     def renamed(self, rows: Rows, event: Event[RemoteRenamed]) -> None:

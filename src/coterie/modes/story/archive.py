@@ -92,14 +92,14 @@ class CharacterArchive(BaseModel):
     edges: list[Relationship] = []
 
 
-def export_character(store: Store, roster: Characters, character: Character, card: Card | None) -> bytes:
+def export_character(store: Store, characters: Characters, character: Character, card: Card | None) -> bytes:
     """A character with its versions, card, memories and relationships, except those of forks."""
     forks = store.reader.forks()
     memories = [json.loads(line) for line in export_lines(store, character.id)][1:]
     archive = CharacterArchive(
-        versions=[version.identity for version in roster.versions(character.id)],
+        versions=[version.identity for version in characters.versions(character.id)],
         card=None if card is None else ArchivedCard.of(card),
-        memories=[_redacted(entry) for entry in memories if entry["room"] not in forks],
+        memories=[_redact_values(entry) for entry in memories if entry["room"] not in forks],
         edges=[one for one in RelationshipQueries(store).in_world(MAIN_WORLD) if character.id in (one.of, one.toward)],
     )
     return (archive.model_dump_json(indent=1) + "\n").encode()
@@ -127,33 +127,35 @@ def read_character_archive(data: bytes) -> CharacterArchive:
 
 
 async def import_character(
-    store: Store, roster: Characters, memory: Memory, archive: CharacterArchive
+    store: Store, characters: Characters, memory: Memory, archive: CharacterArchive
 ) -> tuple[Character, Card | None]:
     """The imported character, and its card with pictures.
 
     It keeps its id unless that is taken; then it becomes another character with the same past. Its memories get
     their own stream, since its chats are not part of the archive.
     """
-    old = archive.versions[-1].id
-    known = {character.id for character in roster.all()}
-    new = new_id() if old in known or not _is_id(old) else old
+    old_id = archive.versions[-1].id
+    taken = {character.id for character in characters.all()}
+    character_id = new_id() if old_id in taken or not _is_id(old_id) else old_id
     card = archive.card.card() if archive.card is not None else None
-    room = f"memory:{new}"
-    entries = [_reassigned(entry, old, new, fresh=new != old) for entry in archive.memories]
+    room, stream = f"memory:{character_id}", f"cast:{character_id}"
+    entries = [
+        _reassign_memory(entry, old_id, character_id, fresh=character_id != old_id) for entry in archive.memories
+    ]
     lines = [json.dumps(entry, ensure_ascii=False) for entry in entries]
     document = card.document if card is not None else None
     new_events = [
-        NewEvent(f"cast:{new}", CharacterAuthored(identity=one.model_copy(update={"id": new}), card=document), OWNER)
+        NewEvent(stream, CharacterAuthored(identity=one.model_copy(update={"id": character_id}), card=document), OWNER)
         for one in archive.versions
     ]
     for relationship in archive.edges:
-        of, toward = (new if entity == old else entity for entity in (relationship.of, relationship.toward))
-        if {of, toward} <= {new, OWNER, *known}:
-            new_events.append(NewEvent(f"cast:{new}", _relationship_update(relationship, of, toward), OWNER))
+        of, toward = (character_id if entity == old_id else entity for entity in (relationship.of, relationship.toward))
+        if {of, toward} <= {character_id, OWNER, *taken}:
+            new_events.append(NewEvent(stream, _relationship_update(relationship, of, toward), OWNER))
     # The memories come first: if they are refused, no character is left behind.
-    await asyncio.to_thread(import_lines, store, memory.writer, lines, owner=new, room=room)
+    await asyncio.to_thread(import_lines, store, memory.writer, lines, owner=character_id, room=room)
     await store.append(new_events)
-    return roster.get(new), card
+    return characters.get(character_id), card
 
 
 def reassign_memories(store: Store, lines: Sequence[str], owner: str) -> list[str]:
@@ -174,7 +176,7 @@ def reassign_memories(store: Store, lines: Sequence[str], owner: str) -> list[st
         old = str(entry.get("owner"))
         pinned = bool(entry.get("pinned")) and pins_left > 0
         pins_left -= pinned
-        moved = {**_reassigned(entry, old, owner, fresh=old != owner), "pinned": pinned}
+        moved = {**_reassign_memory(entry, old, owner, fresh=old != owner), "pinned": pinned}
         reassigned.append(json.dumps(moved, ensure_ascii=False))
     return reassigned
 
@@ -192,7 +194,7 @@ def _relationship_update(imported: Relationship, of: str, toward: str) -> Relati
     )
 
 
-def _reassigned(entry: dict[str, Any], old: str, new: str, *, fresh: bool) -> dict[str, Any]:
+def _reassign_memory(entry: dict[str, Any], old: str, new: str, *, fresh: bool) -> dict[str, Any]:
     """A memory with another owner; `fresh` also gives it a new id, because the old one is in use."""
     if not isinstance(entry.get("text"), str):
         raise CardError("A memory in the file has no text.", "Export the character again.")
@@ -215,12 +217,12 @@ def _is_id(text: str) -> bool:
     return text.isascii() and text.isalnum() and len(text) <= 40
 
 
-def _redacted(value: Any) -> Any:
+def _redact_values(value: Any) -> Any:
     if isinstance(value, str):
         return redact(value)
     if isinstance(value, dict):
-        return {key: _redacted(one) for key, one in value.items()}
-    return [_redacted(one) for one in value] if isinstance(value, list) else value
+        return {key: _redact_values(item) for key, item in value.items()}
+    return [_redact_values(item) for item in value] if isinstance(value, list) else value
 
 
 def _base64(data: bytes) -> str:
@@ -230,16 +232,16 @@ def _base64(data: bytes) -> str:
 class CharacterImporter:
     """Saves characters that are written here, or imported from a card or an archive, and prepares their folders."""
 
-    def __init__(self, store: Store, roster: Characters, memory: Memory, workspaces: Workspaces) -> None:
+    def __init__(self, store: Store, characters: Characters, memory: Memory, workspaces: Workspaces) -> None:
         self._store = store
-        self._roster = roster
+        self._characters = characters
         self._memory = memory
         self._workspaces = workspaces
 
     async def author(self, identity: Identity) -> Character:
         """Create a character, or save a new version of it."""
-        character = await self._roster.save(identity)
-        self._workspaces.prepare(character, self._roster.owner())
+        character = await self._characters.save(identity)
+        self._workspaces.prepare(character, self._characters.owner())
         return character
 
     async def import_file(self, data: bytes, file_name: str) -> tuple[Character, list[str]]:
@@ -247,15 +249,15 @@ class CharacterImporter:
         notes: list[str] = []
         if is_character_archive(data):
             archive = read_character_archive(data)
-            character, card = await import_character(self._store, self._roster, self._memory, archive)
+            character, card = await import_character(self._store, self._characters, self._memory, archive)
             if card is not None and (card.files or card.picture):
                 self._workspaces.save_card(character.id, export_card(card, "charx").data, "charx")
         else:
-            found = import_card(data, file_name)
-            character = await self._roster.save(Identity.from_card(found.card), found.card)
-            self._workspaces.save_card(character.id, data, found.format)
-            notes = found.notes
-        self._workspaces.prepare(character, self._roster.owner())
+            imported = import_card(data, file_name)
+            character = await self._characters.save(Identity.from_card(imported.card), imported.card)
+            self._workspaces.save_card(character.id, data, imported.format)
+            notes = imported.notes
+        self._workspaces.prepare(character, self._characters.owner())
         return character, notes
 
 
@@ -299,7 +301,7 @@ async def export_chat(story: StoryService, room: str, kind: ExportFormat) -> byt
 async def _collect_chat(story: StoryService, chat: Chat) -> ExportedChat:
     names = story.participants.names(chat)
     others = await story.turns.alternatives.for_chat(chat.room)
-    turns = [_exported_turn(turn, names, others.get(turn.answers, ())) for turn in _all_turns(story, chat.room)]
+    turns = [_export_turn(turn, names, others.get(turn.answers, ())) for turn in _all_turns(story, chat.room)]
     return ExportedChat(
         title=redact(chat.title),
         host=chat.host,
@@ -317,8 +319,8 @@ def _all_turns(story: StoryService, room: str) -> list[Turn]:
     return turns
 
 
-def _exported_turn(turn: Turn, names: dict[str, str], given: list[AssistantTurn] | tuple[()]) -> ExportedTurn:
-    ids = [reply.reply for reply in given]
+def _export_turn(turn: Turn, names: dict[str, str], replies: list[AssistantTurn] | tuple[()]) -> ExportedTurn:
+    ids = [reply.reply for reply in replies]
     swiped = not turn.by_person and len(ids) > 1 and turn.id in ids
     return ExportedTurn(
         id=turn.id,
@@ -329,7 +331,7 @@ def _exported_turn(turn: Turn, names: dict[str, str], given: list[AssistantTurn]
         at=turn.shown_at,
         truncated=turn.state != "done",
         to=list(turn.to),
-        alternatives=[redact(reply.text) for reply in given] if swiped else [],
+        alternatives=[redact(reply.text) for reply in replies] if swiped else [],
         chosen=ids.index(turn.id) if swiped else 0,
     )
 

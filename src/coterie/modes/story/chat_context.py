@@ -19,15 +19,15 @@ _MAX_ATTEMPTS = 50
 
 class ChatContext:
     def __init__(
-        self, store: Store, roster: Characters, before_rewind: Callable[[], Awaitable[object]] | None = None
+        self, store: Store, characters: Characters, before_rewind: Callable[[], Awaitable[object]] | None = None
     ) -> None:
         """`before_rewind` is awaited before a rewind or a reset; it writes a snapshot file."""
         self.store = store
-        self.roster = roster
+        self.characters = characters
         self.chats = ChatQueries(store)
         self.timeline = TurnQueries(store)
         self.relationships = RelationshipQueries(store)
-        self.participants = Participants(store, roster)
+        self.participants = Participants(store, characters)
         self.replies = Replies(store)
         self.before_rewind = before_rewind
         self._locks: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
@@ -65,8 +65,8 @@ class ChatContext:
         for entity, name in names.items():
             if entity not in chat.people and name.lower() == name_or_id.lower():
                 return entity
-        here = ", ".join(names[entity] for entity in chat.characters)
-        raise NoSuchCharacter(f"{name_or_id} is not in this chat.", f"In this chat are: {here}.")
+        present = ", ".join(names[entity] for entity in chat.characters)
+        raise NoSuchCharacter(f"{name_or_id} is not in this chat.", f"In this chat are: {present}.")
 
     def end_of_turn(self, room: str, turn: str) -> int:
         """The seq of the last event before the next turn begins."""

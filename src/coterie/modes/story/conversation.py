@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from functools import partial
 
 from coterie.base.ids import new_id
 from coterie.characters import OWNER, Characters
@@ -23,10 +24,10 @@ _MAX_ATTEMPTS = 5
 class StoryConversation:
     mode = "story"
 
-    def __init__(self, store: Store, story: StoryService, roster: Characters, feed: Feed) -> None:
+    def __init__(self, store: Store, story: StoryService, characters: Characters, feed: Feed) -> None:
         self._store = store
         self._story = story
-        self._roster = roster
+        self._characters = characters
         self._feed = feed
 
     async def open(self, person: str, character: str, title: str = "", *, at_once: bool = False) -> NewChat:
@@ -34,8 +35,8 @@ class StoryConversation:
         opening = self._plain_opening(character) if at_once else await self._opening(character, person)
         if title:
             opening = opening.model_copy(update={"title": title})
-        new_events = self._story.opening_events(room, self._roster.get(character), opening, person)
-        greeting = next((one.payload.text for one in new_events if isinstance(one.payload, AssistantTurn)), "")
+        new_events = self._story.opening_events(room, self._characters.get(character), opening, person)
+        greeting = next((event.payload.text for event in new_events if isinstance(event.payload, AssistantTurn)), "")
         return NewChat(room, new_events, greeting)
 
     async def add_person(self, context: str, person: str) -> None:
@@ -49,12 +50,13 @@ class StoryConversation:
     ) -> AsyncIterator[ReplyUpdate]:
         self._require_member(context, person)
         message = "\n".join([text, *map(_attachment_text, attachments)]).strip()
-        async for update in self._turn(context, lambda: self._story.say(context, message, key=key, author=person)):
+        begin = partial(self._story.send_message, context, message, key=key, author=person)
+        async for update in self._turn(context, begin):
             yield update
 
     async def retry(self, context: str, *, person: str) -> AsyncIterator[ReplyUpdate]:
         self._require_member(context, person)
-        async for update in self._turn(context, lambda: self._story.regenerate(context)):
+        async for update in self._turn(context, partial(self._story.regenerate, context)):
             yield update
 
     async def stop(self, context: str) -> bool:
@@ -62,7 +64,7 @@ class StoryConversation:
 
     def status(self, context: str) -> ChatStatus:
         chat = self._story.chats.chat(context)
-        host = self._roster.get(chat.host).name
+        host = self._characters.get(chat.host).name
         notes = [("time", f"{chat.clock:%A %H:%M}"), ("weather", chat.weather)]
         return ChatStatus(
             chat.title, host, self._story.timeline.count(context), tuple((name, note) for name, note in notes if note)
@@ -81,7 +83,7 @@ class StoryConversation:
 
     def _plain_opening(self, character_id: str) -> Opening:
         """An opening without a model: only the card's greeting or the kickoff prose."""
-        character = self._roster.get(character_id)
+        character = self._characters.get(character_id)
         greeting = character.card.data.first_mes if character.card else ""
         return Opening(greeting=greeting or character.identity.kickoff)
 
@@ -93,13 +95,13 @@ class StoryConversation:
             turn = self._story.timeline.turn(context, started.reply)
             if turn.state == "truncated" and turn.why in ("restart", "stopped"):
                 # The reply was interrupted before it was delivered.
-                started = await self._begin(context, lambda: self._story.regenerate(context))
+                started = await self._begin(context, partial(self._story.regenerate, context))
                 turn = self._story.timeline.turn(context, started.reply)
             if turn.state == "open":
                 async for text in subscription.reply_text(started.reply):
                     yield ReplyDelta(text)
                 turn = self._story.timeline.turn(context, started.reply)
-            name = self._roster.get(turn.speaker).name
+            name = self._characters.get(turn.speaker).name
             complete = turn.state != "truncated" or turn.why in ("stopped", "length")
             yield ReplyFinished(turn.text, name, "" if complete else turn.why)
 

@@ -165,7 +165,7 @@ class Edits:
         chat = self._chats.chat(room)
         names = self._context.participants.names(chat)
         scene = self._chats.scene(chat.room, chat.scene) if chat.scene is not None else None
-        known = {(one.of, one.toward): one for one in self._relationships.in_world(chat.world)}
+        relationships = {(one.of, one.toward): one for one in self._relationships.in_world(chat.world)}
         containers = self._chats.containers(chat.room)
         activities = self._chats.activities(chat.room)
         return ChatDetails(
@@ -186,7 +186,7 @@ class Edits:
             containers=containers,
             activities={entity: activities.get(entity, Activity()) for entity in chat.participants},
             edges=[
-                known.get(pair) or Relationship(of=pair[0], toward=pair[1])
+                relationships.get(pair) or Relationship(of=pair[0], toward=pair[1])
                 for pair in permutations(chat.participants, 2)
             ],
             characters={
@@ -210,7 +210,7 @@ class Edits:
             if twice := next((field for field in fields if fields.count(field) > 1), None):
                 raise BadEdit(f"{twice} is corrected twice.", "Give each field once.")
             chat = self._chats.chat(room)
-            return [new_event for edit in edits for new_event in self._edit_events(chat, edit)], ()
+            return [new_event for edit in edits for new_event in self._events_for(chat, edit)], ()
 
         return bool(await self._context.decide_and_append(room, decide))
 
@@ -234,13 +234,13 @@ class Edits:
             return record
         raise NoSuchMemory(f"There is no memory {memory_id} of this chat.", "It may have been forgotten or rewound.")
 
-    def _edit_events(self, chat: Chat, edit: FieldEdit) -> list[NewEvent]:
+    def _events_for(self, chat: Chat, edit: FieldEdit) -> list[NewEvent]:
         """The events of one edit; none if the field has the value already."""
         match edit.field.split("."):
             case ["clock"]:
-                return _edited(chat, edit.field, _clock(edit).isoformat(), chat.clock.isoformat())
+                return _edit_events(chat, edit.field, _parse_clock(edit).isoformat(), chat.clock.isoformat())
             case [name] if name in _CHAT_FIELDS:
-                return _edited(chat, name, _validated(edit, _CHAT_FIELDS[name]), getattr(chat, name))
+                return _edit_events(chat, name, _validate(edit, _CHAT_FIELDS[name]), getattr(chat, name))
             case ["scene", "container"]:
                 return self._edit_scene(chat, edit)
             case ["container", container, name] if name in _CONTAINER_FIELDS:
@@ -257,31 +257,31 @@ class Edits:
         if chat.scene is None:
             raise BadEdit("There is no scene to move.", "Send a message first; it begins a scene.")
         scene = self._chats.scene(chat.room, chat.scene)
-        container = self._require_container(chat, edit, _validated(edit, str))
-        return _edited(chat, f"scene.{scene.id}.container", container, scene.container)
+        container = self._require_container(chat, edit, _validate(edit, str))
+        return _edit_events(chat, f"scene.{scene.id}.container", container, scene.container)
 
     def _edit_container(self, chat: Chat, edit: FieldEdit, container: str, name: str) -> list[NewEvent]:
         places = self._chats.containers(chat.room)
         if container not in places:
             raise BadEdit(f"There is no place {container[:80]} in this chat.", _list_places(places))
-        value = _validated(edit, _CONTAINER_FIELDS[name])
+        value = _validate(edit, _CONTAINER_FIELDS[name])
         parent, visited = (value if name == "parent" else None), {container}
         while parent is not None:
             if parent in visited:
                 raise BadEdit("A place cannot be inside itself.", "Choose another parent, or none.")
             visited.add(parent)
             parent = places[self._require_container(chat, edit, parent)].parent
-        return _edited(chat, edit.field, value, getattr(places[container], name))
+        return _edit_events(chat, edit.field, value, getattr(places[container], name))
 
     def _edit_activity(self, chat: Chat, edit: FieldEdit, entity: str, path: str) -> list[NewEvent]:
         _require_present(chat, entity)
-        value = _validated(edit, _ACTIVITY_FIELDS[path])
+        value = _validate(edit, _ACTIVITY_FIELDS[path])
         if path == "container" and value:
             self._require_container(chat, edit, value)
         prior: Any = self._chats.activities(chat.room).get(entity, Activity())
         for name in path.split("."):
             prior = getattr(prior, name)
-        return _edited(chat, edit.field, value, prior)
+        return _edit_events(chat, edit.field, value, prior)
 
     def _edit_relationship(self, chat: Chat, edit: FieldEdit, of: str, toward: str, name: str) -> list[NewEvent]:
         for entity in (of, toward):
@@ -289,12 +289,12 @@ class Edits:
         if of == toward:
             raise BadEdit("A relationship is between two participants.", "Name two different ones.")
         relationship = self._relationships.get(chat.world, of, toward)
-        value = _validated(edit, _RELATIONSHIP_FIELDS[name])
-        return _edited(chat, f"edge.{chat.world}.{of}.{toward}.{name}", value, getattr(relationship, name))
+        value = _validate(edit, _RELATIONSHIP_FIELDS[name])
+        return _edit_events(chat, f"edge.{chat.world}.{of}.{toward}.{name}", value, getattr(relationship, name))
 
     def _edit_memory(self, chat: Chat, edit: FieldEdit, memory_id: str, name: str) -> list[NewEvent]:
-        value = _validated(edit, _MEMORY_FIELDS[name])
-        events = _edited(chat, edit.field, value, getattr(self._record(chat.room, memory_id), name))
+        value = _validate(edit, _MEMORY_FIELDS[name])
+        events = _edit_events(chat, edit.field, value, getattr(self._record(chat.room, memory_id), name))
         # The memory's index follows its own event; the manual edit records the prior value.
         changed = MemoryEdited.model_validate({"id": memory_id, name: value})
         return [*events, NewEvent(chat.room, changed, OWNER)] if events else []
@@ -352,11 +352,11 @@ class Pins:
         """The pinned memories that apply in a room. Other branches of a fork have their own."""
         forks = StreamForks(self._store.reader.roots())
         records = all_records(self._store, "owner = ? AND pin > 0", (owner,))
-        found: dict[str, MemoryRecord] = {}
+        pinned: dict[str, MemoryRecord] = {}
         for record in sorted(records, key=lambda record: record.room != room):
             if not forks.is_other_branch(record.room, room):
-                found.setdefault(record.id, record)
-        return found
+                pinned.setdefault(record.id, record)
+        return pinned
 
 
 def _weakest_first(room: str, pinned: Iterable[MemoryRecord]) -> list[MemoryRecord]:
@@ -380,13 +380,13 @@ def _memory_details(record: MemoryRecord) -> MemoryDetails:
     )
 
 
-def _edited(chat: Chat, what: str, value: Any, prior: Any) -> list[NewEvent]:
+def _edit_events(chat: Chat, what: str, value: Any, prior: Any) -> list[NewEvent]:
     if value == prior:
         return []
     return [NewEvent(chat.room, ManualEdit(what=what, value=value, prior=prior), OWNER)]
 
 
-def _validated(edit: FieldEdit, kind: Any) -> Any:
+def _validate(edit: FieldEdit, kind: Any) -> Any:
     try:
         return TypeAdapter(kind).validate_python(edit.value)
     except ValidationError as error:
@@ -395,9 +395,9 @@ def _validated(edit: FieldEdit, kind: Any) -> Any:
         raise BadEdit(f"{edit.field}: {reason}.", "Correct it; nothing was changed.") from None
 
 
-def _clock(edit: FieldEdit) -> datetime:
+def _parse_clock(edit: FieldEdit) -> datetime:
     """The time in UTC, which is also assumed if no zone is given."""
-    clock: datetime = _validated(edit, datetime)
+    clock: datetime = _validate(edit, datetime)
     try:
         clock = clock.replace(tzinfo=UTC) if clock.tzinfo is None else clock.astimezone(UTC)
     except OverflowError:

@@ -53,9 +53,9 @@ class ForkRelationships:
 
     def copies(self, changed: Sequence[AnyEvent], fork: str) -> list[NewEvent]:
         """The same changes in the fork's world, except those about characters that were reset since."""
-        resets = self._context.roster.reset_times()
+        resets = self._context.characters.reset_times()
         return [
-            NewEvent(fork, _moved_to_world(event.payload, fork), "story", key=_copy_key(), turn=event.turn)
+            NewEvent(fork, _move_to_world(event.payload, fork), "story", key=_copy_key(), turn=event.turn)
             for event in changed
             if not _predates_reset(event, resets)
         ]
@@ -105,7 +105,7 @@ class ForkRelationships:
         at = await self._store.read(chat.room, after=seq - 1, limit=1)
         last_id = at[0].id if at else self._store.reader.last_id()
         late_ids = {event.id for event in late}
-        resets, family = self._context.roster.reset_times(), self._ancestors(chat.room)
+        resets, family = self._context.characters.reset_times(), self._ancestors(chat.room)
         counted: dict[str, Ranges] = {chat.room: self._store.reader.active(chat.room, seq)}
         replayed: list[AnyEvent] = []
         after = 0
@@ -168,12 +168,12 @@ class Fork:
         A turn that was rewound is looked up in the history as it was when the turn last counted: what can no longer be
         undone can be forked.
         """
-        begun = self._store.reader.turn_seqs(room, turn)
-        if not begun or begun[0] in self._store.reader.active(room):
+        turn_seqs = self._store.reader.turn_seqs(room, turn)
+        if not turn_seqs or turn_seqs[0] in self._store.reader.active(room):
             seq = self._context.end_of_turn(room, turn)
             return seq, await self._context.late_events(room, seq), self._context.timeline.ids_after(room, seq)
-        moment = await self._relationships.last_counted(room, begun[0])
-        events = self._store.reader.events_at(room, self._store.reader.active(room, moment).after(begun[0]))
+        moment = await self._relationships.last_counted(room, turn_seqs[0])
+        events = self._store.reader.events_at(room, self._store.reader.active(room, moment).after(turn_seqs[0]))
         turns = [event for event in events if isinstance(event.payload, UserTurn | AssistantTurnStarted)]
         seq, later_turns = (turns[0].seq - 1 if turns else moment), {str(event.turn) for event in turns}
         late = [
@@ -197,10 +197,10 @@ def _copy_key() -> str:
 def _changed_pair(event: AnyEvent) -> tuple[str, str, str] | None:
     """The relationship that an event changed: world, who, toward whom."""
     match event.payload:
-        case RelationshipUpdated() | RelationshipSummaryRewritten() as it:
-            return it.world, it.of, it.toward
-        case ManualEdit() as it:
-            return edited_relationship(it)
+        case RelationshipUpdated() | RelationshipSummaryRewritten() as payload:
+            return payload.world, payload.of, payload.toward
+        case ManualEdit() as payload:
+            return edited_relationship(payload)
     return None
 
 
@@ -212,7 +212,7 @@ def world_of(event: AnyEvent) -> str | None:
 def _predates_reset(event: AnyEvent, resets: Mapping[str, datetime]) -> bool:
     """Whether the event is about a character that was reset since."""
     pair = _changed_pair(event)
-    return pair is not None and any(event.ts <= resets[one] for one in pair[1:] if one in resets)
+    return pair is not None and any(event.ts <= resets[entity] for entity in pair[1:] if entity in resets)
 
 
 def _without_reset_characters(event: AnyEvent, resets: Mapping[str, datetime]) -> AnyEvent:
@@ -230,16 +230,16 @@ def _without_knowledge(event: AnyEvent) -> AnyEvent:
     If that chat is rewound, nothing would take the knowledge back from the fork.
     """
     match event.payload:
-        case RelationshipUpdated() as it:
-            return event._replace(payload=it.model_copy(update={"knowledge": (), "summary": None}))
-        case RelationshipSummaryRewritten() as it:
-            return event._replace(payload=RelationshipUpdated(world=it.world, of=it.of, toward=it.toward))
-        case ManualEdit() as it if it.what.endswith((".summary", ".knowledge")):
-            return event._replace(payload=it.model_copy(update={"what": "nothing"}))
+        case RelationshipUpdated() as payload:
+            return event._replace(payload=payload.model_copy(update={"knowledge": (), "summary": None}))
+        case RelationshipSummaryRewritten(world=world, of=of, toward=toward):
+            return event._replace(payload=RelationshipUpdated(world=world, of=of, toward=toward))
+        case ManualEdit() as payload if payload.what.endswith((".summary", ".knowledge")):
+            return event._replace(payload=payload.model_copy(update={"what": "nothing"}))
     return event
 
 
-def _moved_to_world(payload: Payload, world: str) -> Payload:
+def _move_to_world(payload: Payload, world: str) -> Payload:
     if isinstance(payload, ManualEdit):
         of, toward, column = payload.what.split(".")[-3:]
         return payload.model_copy(update={"what": f"edge.{world}.{of}.{toward}.{column}"})

@@ -122,12 +122,12 @@ class PostTurnJobs:
         """A memory per turn and witness, with the exact words: those are recalled better than facts or summaries."""
         chat, reply, question = self._exchange(job)
         names, people = self._participants.names(chat), self._chats.people()
-        new: list[NewMemory] = []
+        new_memories: list[NewMemory] = []
         for turn in (question, reply):
             if turn is None or not (text := turn_text(turn)):
                 continue
             witnesses = self._participants.witnesses(chat, turn)
-            new += [
+            new_memories += [
                 NewMemory(
                     text,
                     owner=character,
@@ -142,10 +142,10 @@ class PostTurnJobs:
                 for character in witnesses
                 if character not in people
             ]
-        planned = self._memory.writer.plan(new, by_meaning=False, actor="story", turn=reply.id)
+        planned = self._memory.writer.plan(new_memories, by_meaning=False, actor="story", turn=reply.id)
         new_events = [new_event for plan in planned for new_event in plan.new_events]
         added: dict[str, list[str]] = {}
-        for memory, plan in zip(new, planned, strict=True):
+        for memory, plan in zip(new_memories, planned, strict=True):
             if plan.verdict == "added":
                 added.setdefault(memory.owner, []).append(plan.id)
         rate = NewJob(
@@ -173,10 +173,10 @@ class PostTurnJobs:
             ),
         )
         caller = Caller(room=chat.room, character=reply.speaker)
-        found = await classify(self._models, StateUpdate, prompt, caller=caller)
+        result = await classify(self._models, StateUpdate, prompt, caller=caller)
         new_events: list[NewEvent] = []
         changed: set[tuple[str, str]] = set()
-        for update in found.value.pairs:
+        for update in result.value.pairs:
             pair = (ids.get(update.of.lower(), ""), ids.get(update.toward.lower(), ""))
             if pair not in pairs or pair in changed:
                 continue
@@ -186,8 +186,8 @@ class PostTurnJobs:
                     chat,
                     reply,
                     pair,
-                    affinity_delta=_clamped(update.affinity_delta),
-                    trust_delta=_clamped(update.trust_delta),
+                    affinity_delta=_clamp(update.affinity_delta),
+                    trust_delta=_clamp(update.trust_delta),
                     # A whisper becomes a private memory, not knowledge that shows in every prompt.
                     knowledge=() if reply.to else _facts(update.knowledge_facts),
                 )
@@ -232,8 +232,8 @@ class PostTurnJobs:
                 system="Did the scene end in this exchange: did they go to another place (place), say they are done "
                 "(done) or skip ahead in time (time)? And about how many minutes did the exchange take?",
             )
-            found = await classify(self._models, SceneCheck, prompt, caller=Caller(chat.room, reply.speaker))
-            check = found.value if found.ok else SceneCheck(minutes=2)
+            result = await classify(self._models, SceneCheck, prompt, caller=Caller(chat.room, reply.speaker))
+            check = result.value if result.ok else SceneCheck(minutes=2)
         else:
             minutes = int((skip or timedelta(minutes=2)).total_seconds() // 60)
             check = SceneCheck(closed=True, why="time" if skip else "done", minutes=minutes)
@@ -289,7 +289,7 @@ def _facts(facts: Sequence[str]) -> tuple[str, ...]:
     return tuple(fact.strip()[:300] for fact in facts[:5] if fact.strip())
 
 
-def _clamped(delta: int) -> int:
+def _clamp(delta: int) -> int:
     return max(-_MAX_DELTA, min(_MAX_DELTA, delta))
 
 
@@ -305,9 +305,9 @@ class SceneCloser:
     """Closes a scene: a summary per witness, rewritten relationship summaries, and the next scene."""
 
     def __init__(
-        self, store: Store, roster: Characters, models: Models, memory: Memory, participants: Participants
+        self, store: Store, characters: Characters, models: Models, memory: Memory, participants: Participants
     ) -> None:
-        self._roster = roster
+        self._characters = characters
         self._models = models
         self._memory = memory
         self._participants = participants
@@ -345,14 +345,14 @@ class SceneCloser:
         # Whispers are left out: everybody present may see what follows from a summary.
         aloud = [one for one in turns if not one.to and turn_text(one)]
         witnesses = self._witnesses(chat, aloud)
-        for character, seen in witnesses.items():
+        for character, seen_turns in witnesses.items():
             prior = self._relationships.get(chat.world, character, chat.person).summary
-            result = await self._summarise(chat, character, seen, prior)
+            result = await self._summarise(chat, character, seen_turns, prior)
             summarised = SceneSummarised(
                 scene=scene.id, owner=character, summary=result.summary, significance=result.significance
             )
             new_events.append(new_event(summarised))
-            new_events += self._remember(chat, scene, character, result, seen, (*chat.people, *witnesses), turn)
+            new_events += self._remember(chat, scene, character, result, seen_turns, (*chat.people, *witnesses), turn)
             if result.relationship:
                 rewritten = RelationshipSummaryRewritten(
                     world=chat.world,
@@ -367,7 +367,7 @@ class SceneCloser:
             container=scene.container,
             participants=tuple(chat.participants),
             starts=chat.clock,
-            versions={character: self._roster.get(character).version for character in chat.characters},
+            versions={character: self._characters.get(character).version for character in chat.characters},
         )
         return [*new_events, new_event(following)]
 
@@ -376,16 +376,16 @@ class SceneCloser:
         candidates, people = dict.fromkeys(chat.characters), self._chats.people()
         for turn in turns:
             candidates |= dict.fromkeys(entity for entity in turn.present if entity not in people)
-        found: dict[str, list[Turn]] = {}
+        turns_by_witness: dict[str, list[Turn]] = {}
         for character in candidates:
-            if seen := list(filter(self._participants.turns_seen_by(chat, character), turns)):
-                found[character] = seen
-        return found
+            if seen_turns := list(filter(self._participants.turns_seen_by(chat, character), turns)):
+                turns_by_witness[character] = seen_turns
+        return turns_by_witness
 
     async def _summarise(self, chat: Chat, character: str, seen: Sequence[Turn], prior: str) -> SceneSummary:
         present = self._participants.names(chat)
         names = {
-            entity: self._participants.name(present, entity) for entity in {character, *(one.speaker for one in seen)}
+            entity: self._participants.name(present, entity) for entity in {character, *(turn.speaker for turn in seen)}
         }
         name, person = names[character], present[chat.person]
         prompt = Prompt.of(
@@ -395,11 +395,11 @@ class SceneCloser:
                 f"1 ordinary, 2 important, 3 life-changing), and how {name} sees {person} now."
             ),
         )
-        found = await classify(
+        result = await classify(
             self._models, SceneSummary, prompt, role=Role.COMPACTOR, caller=Caller(chat.room, character), timeout_s=120
         )
-        if found.ok and found.value.summary.strip():
-            return found.value
+        if result.ok and result.value.summary.strip():
+            return result.value
         return SceneSummary(summary=excerpt(names, seen))
 
     def _remember(
@@ -413,7 +413,7 @@ class SceneCloser:
         turn: str | None,
     ) -> list[NewEvent]:
         """A memory of the summary, which is pinned if the scene was life-changing."""
-        new = NewMemory(
+        new_memory = NewMemory(
             result.summary,
             owner=character,
             room=chat.room,
@@ -424,7 +424,7 @@ class SceneCloser:
             happened=chat.clock,
             significance=result.significance,
         )
-        (planned,) = self._memory.writer.plan([new], by_meaning=False, actor="story", turn=turn)
+        (planned,) = self._memory.writer.plan([new_memory], by_meaning=False, actor="story", turn=turn)
         new_events = list(planned.new_events)
         if result.significance == 3 and planned.verdict == "added":
             new_events += self._pins.pin_automatically(chat.room, character, [planned.id], turn)
@@ -440,8 +440,8 @@ def transcript(names: dict[str, str], turns: Sequence[Turn]) -> str:
 
 def excerpt(names: dict[str, str], turns: Sequence[Turn]) -> str:
     """A summary without a model: the first and the last turns."""
-    said = [f"{names.get(turn.speaker, turn.speaker)}: {turn_text(turn)[:160]}" for turn in turns if turn_text(turn)]
-    return " … ".join([*said[:1], *said[-2:]] if len(said) > 3 else said)
+    lines = [f"{names.get(turn.speaker, turn.speaker)}: {turn_text(turn)[:160]}" for turn in turns if turn_text(turn)]
+    return " … ".join([*lines[:1], *lines[-2:]] if len(lines) > 3 else lines)
 
 
 class DialogueSummary(BaseModel):
@@ -497,7 +497,7 @@ class DialogueSummariser:
             system="Tell in at most 120 words what happened so far: what was said so far first, then what came then. "
             "Keep names, promises, places and what people learned.",
         )
-        found = await classify(
+        result = await classify(
             self._models,
             DialogueSummary,
             prompt,
@@ -505,5 +505,5 @@ class DialogueSummariser:
             caller=Caller(chat.room, chat.host),
             timeout_s=120,
         )
-        summary = found.value.summary.strip() if found.ok else ""
+        summary = result.value.summary.strip() if result.ok else ""
         return (summary or f"{before} {excerpt(names, turns)}".strip())[-_DIALOGUE_SUMMARY_LENGTH:]

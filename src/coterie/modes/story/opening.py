@@ -76,30 +76,30 @@ class OpeningProposal(BaseModel):
 
 async def propose_opening(models: Models, character: Character, person: OwnerProfile) -> OpeningProposal:
     """Read the character's kickoff prose with the classifier."""
-    who = character.identity
+    identity = character.identity
     greeting = character.card.data.first_mes if character.card else ""
-    if not (who.kickoff or who.initial_relationship):
+    if not (identity.kickoff or identity.initial_relationship):
         return OpeningProposal(
             opening=Opening(greeting=greeting),
-            notice=f"{who.name} has no kickoff prose yet. Fill in what you like; everything may stay empty.",
+            notice=f"{identity.name} has no kickoff prose yet. Fill in what you like; everything may stay empty.",
         )
-    if (prepared := opening_for(who.kickoff)) is not None:
-        texts = {"greeting": greeting or who.kickoff, "relationship": who.initial_relationship}
+    if (prepared := opening_for(identity.kickoff)) is not None:
+        texts = {"greeting": greeting or identity.kickoff, "relationship": identity.initial_relationship}
         return OpeningProposal(opening=Opening.model_validate({**prepared, **texts}))
     prompt = Prompt.of(
-        f"Character: {who.name}\nPersona: {who.persona}\nThe person: {person.name}. {person.persona}\n"
-        f"Their relationship: {who.initial_relationship}\n\nOpening prose:\n{who.kickoff}",
+        f"Character: {identity.name}\nPersona: {identity.persona}\nThe person: {person.name}. {person.persona}\n"
+        f"Their relationship: {identity.initial_relationship}\n\nOpening prose:\n{identity.kickoff}",
         system=(
             "Read the opening of a story and give its structure as JSON: a short title, the place, the time as ISO "
             "8601, the weather, what the person (you) and the character are doing (posture, action, holding), how the "
             "character sees the person, and facts it knows about them. Leave out what the prose does not say."
         ),
     )
-    found = await classify(models, Opening, prompt, caller=Caller(character=character.id))
-    opening = found.value.model_copy(update={"greeting": greeting or who.kickoff})
-    if found.ok:
+    result = await classify(models, Opening, prompt, caller=Caller(character=character.id))
+    opening = result.value.model_copy(update={"greeting": greeting or identity.kickoff})
+    if result.ok:
         return OpeningProposal(opening=opening)
-    why = found.error.what if found.error is not None else "The model's answer could not be used."
+    why = result.error.what if result.error is not None else "The model's answer could not be used."
     return OpeningProposal(
         opening=opening, notice=f"The opening could not be read from the prose. {why} Fill it in by hand."
     )
@@ -114,12 +114,12 @@ class ChatOpenings:
         self._clock = clock
 
     async def propose(self, character_id: str, person: str) -> OpeningProposal:
-        character = self._context.roster.get(character_id)
+        character = self._context.characters.get(character_id)
         return await propose_opening(self._models, character, self._context.participants.person(person))
 
     async def begin(self, character_id: str, opening: Opening) -> Chat:
         room = f"room:{new_id()}"
-        await self._context.store.append(self.events(room, self._context.roster.get(character_id), opening))
+        await self._context.store.append(self.events(room, self._context.characters.get(character_id), opening))
         return self._context.chats.chat(room)
 
     def events(self, room: str, character: Character, opening: Opening, person: str = OWNER) -> list[NewEvent]:
@@ -142,7 +142,7 @@ class ChatOpenings:
             first = await store.read(self._context.root_room(room), limit=_MAX_OPENING_EVENTS)
             last = await store.read(room, kinds=[Reset.kind, Rewound.kind], newest_first=True, limit=1)
             if last and isinstance(last[0].payload, Reset) and isinstance(created := first[0].payload, ChatCreated):
-                host = self._context.roster.get(created.host)
+                host = self._context.characters.get(created.host)
                 await store.append(self.events(room, host, confirmed_opening(first), created.person))
         return self._context.chats.chat(room)
 
@@ -205,26 +205,27 @@ def opening_events(
 
 def confirmed_opening(events: Sequence[AnyEvent]) -> Opening:
     """The opening that a person confirmed for a chat, read from the first events of its stream."""
-    found: dict[str, Any] = {}
+    fields: dict[str, Any] = {}
     person = OWNER
     for event in events:
         match event.payload:
-            case ChatCreated() as it:
-                person = it.person
-                found |= {"title": it.title, "time": it.clock.isoformat(), "weather": it.weather, "anchor": it.anchor}
-            case ContainerCreated() as it:
-                found["place"] = OpeningPlace(name=it.name, type=it.type, public=it.public, moving=it.moving)
-            case ActivityChange() as it:
-                found.setdefault("you" if it.entity == person else "character", it.activity)
-            case RelationshipUpdated() as it:
-                found |= {"relationship": it.summary or "", "facts": list(it.knowledge)}
-            case AssistantTurn() as it:
-                found["greeting"] = it.text
+            case ChatCreated() as data:
+                person = data.person
+                fields |= {"title": data.title, "time": data.clock.isoformat()}
+                fields |= {"weather": data.weather, "anchor": data.anchor}
+            case ContainerCreated() as data:
+                fields["place"] = OpeningPlace(name=data.name, type=data.type, public=data.public, moving=data.moving)
+            case ActivityChange() as data:
+                fields.setdefault("you" if data.entity == person else "character", data.activity)
+            case RelationshipUpdated() as data:
+                fields |= {"relationship": data.summary or "", "facts": list(data.knowledge)}
+            case AssistantTurn() as data:
+                fields["greeting"] = data.text
             case SceneOpened() | AssistantTurnStarted():
                 continue
             case _:
                 break
-    return Opening(**found)
+    return Opening(**fields)
 
 
 def _greeting(character: Character, profile: OwnerProfile, text: str) -> str:

@@ -72,12 +72,12 @@ class ChatProjection(Projection):
 
     @on(ChatCreated)
     def created(self, rows: Rows, event: Event[ChatCreated]) -> None:
-        it = event.payload
+        chat, clock = event.payload, to_micros(event.payload.clock)
         rows.run(
             "INSERT OR REPLACE INTO chat VALUES (?, ?, ?, ?, ?, ?, ?, ?, NULL)",
-            (event.stream, it.host, it.bot_version, it.title, to_micros(it.clock), it.weather, it.anchor, it.world),
+            (event.stream, chat.host, chat.bot_version, chat.title, clock, chat.weather, chat.anchor, chat.world),
         )
-        self._add_person(rows, event.stream, it.person, 0)
+        self._add_person(rows, event.stream, chat.person, 0)
 
     @on(PersonJoined)
     def person_joined(self, rows: Rows, event: Event[PersonJoined]) -> None:
@@ -93,13 +93,14 @@ class ChatProjection(Projection):
 
     @on(ChatForkOpened)
     def fork_opened(self, rows: Rows, event: Event[ChatForkOpened]) -> None:
-        it = event.payload
-        rows.run("UPDATE chat SET title = ?, world = ? WHERE room = ?", (it.title, it.world, event.stream))
+        fork = event.payload
+        rows.run("UPDATE chat SET title = ?, world = ? WHERE room = ?", (fork.title, fork.world, event.stream))
 
     @on(ContainerCreated)
     def container_created(self, rows: Rows, event: Event[ContainerCreated]) -> None:
-        it = event.payload
-        params = (event.stream, it.container, it.name, it.type, it.parent, it.moving, it.public, it.audible)
+        place = event.payload
+        flags = (place.moving, place.public, place.audible)
+        params = (event.stream, place.container, place.name, place.type, place.parent, *flags)
         rows.run("INSERT OR REPLACE INTO container VALUES (?, ?, ?, ?, ?, ?, ?, ?)", params)
 
     @on(ActivityChange)
@@ -109,34 +110,34 @@ class ChatProjection(Projection):
 
     @on(SceneOpened)
     def scene_opened(self, rows: Rows, event: Event[SceneOpened]) -> None:
-        it = event.payload
+        scene, starts = event.payload, to_micros(event.payload.starts)
         rows.run(
             "INSERT OR REPLACE INTO scene VALUES (?, ?, ?, ?, ?, NULL, ?)",
-            (event.stream, it.scene, it.container, json.dumps(it.participants), to_micros(it.starts), event.seq),
+            (event.stream, scene.scene, scene.container, json.dumps(scene.participants), starts, event.seq),
         )
-        rows.run("UPDATE chat SET scene = ? WHERE room = ?", (it.scene, event.stream))
-        for character, version in it.versions.items():
+        rows.run("UPDATE chat SET scene = ? WHERE room = ?", (scene.scene, event.stream))
+        for character, version in scene.versions.items():
             params = (version, event.stream, character)
             rows.run("UPDATE chat SET host_version = ? WHERE room = ? AND host = ?", params)
             rows.run("UPDATE chat_guest SET version = ? WHERE room = ? AND guest = ?", params)
 
     @on(SceneClosed)
     def scene_closed(self, rows: Rows, event: Event[SceneClosed]) -> None:
-        it = event.payload
-        params = (to_micros(it.ends), event.stream, it.scene)
+        scene = event.payload
+        params = (to_micros(scene.ends), event.stream, scene.scene)
         rows.run("UPDATE scene SET ends = ? WHERE room = ? AND id = ?", params)
-        rows.run("UPDATE chat SET scene = NULL WHERE room = ? AND scene = ?", (event.stream, it.scene))
+        rows.run("UPDATE chat SET scene = NULL WHERE room = ? AND scene = ?", (event.stream, scene.scene))
 
     @on(SceneSummarised)
     def scene_summarised(self, rows: Rows, event: Event[SceneSummarised]) -> None:
-        it = event.payload
-        params = (event.stream, it.scene, it.owner, it.summary, it.significance, event.seq)
+        summary = event.payload
+        params = (event.stream, summary.scene, summary.owner, summary.summary, summary.significance, event.seq)
         rows.run("INSERT OR REPLACE INTO scene_summary VALUES (?, ?, ?, ?, ?, ?)", params)
 
     @on(DialogueSummarised)
     def dialogue_summarised(self, rows: Rows, event: Event[DialogueSummarised]) -> None:
-        it = event.payload
-        rows.run("INSERT OR REPLACE INTO dialogue_summary VALUES (?, ?, ?)", (event.stream, it.upto, it.summary))
+        params = (event.stream, event.payload.upto, event.payload.summary)
+        rows.run("INSERT OR REPLACE INTO dialogue_summary VALUES (?, ?, ?)", params)
 
     @on(ClockMoved)
     def clock_moved(self, rows: Rows, event: Event[ClockMoved]) -> None:
@@ -145,8 +146,8 @@ class ChatProjection(Projection):
 
     @on(GuestJoined)
     def guest_joined(self, rows: Rows, event: Event[GuestJoined]) -> None:
-        it = event.payload
-        params = (event.stream, it.guest, it.bot_version, event.seq)
+        guest = event.payload
+        params = (event.stream, guest.guest, guest.bot_version, event.seq)
         rows.run("INSERT OR REPLACE INTO chat_guest VALUES (?, ?, ?, ?)", params)
 
     @on(GuestLeft)
@@ -166,7 +167,7 @@ class ChatProjection(Projection):
             case ["scene", scene, "container"]:
                 rows.run("UPDATE scene SET container = ? WHERE room = ? AND id = ?", (value, event.stream, scene))
             case ["activity", entity, *path]:
-                activity = _edited_activity(rows, event.stream, entity, path, value)
+                activity = _edit_activity(rows, event.stream, entity, path, value)
                 rows.run("INSERT OR REPLACE INTO activity VALUES (?, ?, ?)", (event.stream, entity, activity))
             case ["container", container, "name" | "type" | "parent" | "moving" | "public" | "audible" as column]:
                 sql = f"UPDATE container SET {column} = ? WHERE room = ? AND id = ?"  # noqa: S608
@@ -175,7 +176,7 @@ class ChatProjection(Projection):
                 return  # a relationship or a memory, which other projections handle
 
 
-def _edited_activity(rows: Rows, room: str, entity: str, path: list[str], value: object) -> str:
+def _edit_activity(rows: Rows, room: str, entity: str, path: list[str], value: object) -> str:
     """The activity with one field, or all of it, replaced."""
     if not path:
         return Activity.model_validate(value).model_dump_json()
@@ -203,13 +204,13 @@ class RelationshipProjection(Projection):
 
     @on(RelationshipUpdated)
     def updated(self, rows: Rows, event: Event[RelationshipUpdated]) -> None:
-        it = event.payload
-        _write(rows, it.world, _updated(_read(rows, it.world, it.of, it.toward), it))
+        update = event.payload
+        _write(rows, update.world, _apply_update(_read(rows, update.world, update.of, update.toward), update))
 
     @on(RelationshipSummaryRewritten)
     def rewritten(self, rows: Rows, event: Event[RelationshipSummaryRewritten]) -> None:
-        it = event.payload
-        _write(rows, it.world, _rewritten(_read(rows, it.world, it.of, it.toward), it))
+        rewrite = event.payload
+        _write(rows, rewrite.world, _apply_rewrite(_read(rows, rewrite.world, rewrite.of, rewrite.toward), rewrite))
 
     @on(RelationshipsSet)
     def relationships_set(self, rows: Rows, event: Event[RelationshipsSet]) -> None:
@@ -226,32 +227,32 @@ class RelationshipProjection(Projection):
     @on(ManualEdit)
     def edited(self, rows: Rows, event: Event[ManualEdit]) -> None:
         if (pair := edited_relationship(event.payload)) is not None:
-            _write(rows, pair[0], _edited(_read(rows, *pair), event.payload))
+            _write(rows, pair[0], _apply_edit(_read(rows, *pair), event.payload))
 
 
 def replay_relationships(world: str, events: Iterable[AnyEvent]) -> list[Relationship]:
     """The relationships of a world after these events."""
-    found: dict[tuple[str, str], Relationship] = {}
+    state: dict[tuple[str, str], Relationship] = {}
 
     def current(of: str, toward: str) -> Relationship:
-        return found.get((of, toward), Relationship(of=of, toward=toward))
+        return state.get((of, toward), Relationship(of=of, toward=toward))
 
     for event in events:
         match event.payload:
-            case ManualEdit() as it:
-                if (pair := edited_relationship(it)) is not None and pair[0] == world:
-                    found[pair[1:]] = _edited(current(*pair[1:]), it)
-            case RelationshipsSet() as it if it.world == world:
-                found = {(one.of, one.toward): one for one in it.edges}
-            case RelationshipsCleared() as it:
-                found |= {(of, toward): Relationship(of=of, toward=toward) for w, of, toward in it.pairs if w == world}
-            case RelationshipUpdated() as it if it.world == world:
-                found[it.of, it.toward] = _updated(current(it.of, it.toward), it)
-            case RelationshipSummaryRewritten() as it if it.world == world:
-                found[it.of, it.toward] = _rewritten(current(it.of, it.toward), it)
+            case ManualEdit() as change:
+                if (pair := edited_relationship(change)) is not None and pair[0] == world:
+                    state[pair[1:]] = _apply_edit(current(*pair[1:]), change)
+            case RelationshipsSet() as change if change.world == world:
+                state = {(one.of, one.toward): one for one in change.edges}
+            case RelationshipsCleared() as change:
+                state |= {(of, to): Relationship(of=of, toward=to) for w, of, to in change.pairs if w == world}
+            case RelationshipUpdated() as change if change.world == world:
+                state[change.of, change.toward] = _apply_update(current(change.of, change.toward), change)
+            case RelationshipSummaryRewritten() as change if change.world == world:
+                state[change.of, change.toward] = _apply_rewrite(current(change.of, change.toward), change)
             case _:
                 continue
-    return [found[pair] for pair in sorted(found)]
+    return [state[pair] for pair in sorted(state)]
 
 
 def edited_relationship(edit: ManualEdit) -> tuple[str, str, str] | None:
@@ -280,7 +281,7 @@ def relationship_from_row(row: tuple[Any, ...]) -> Relationship:
     )
 
 
-def _updated(relationship: Relationship, update: RelationshipUpdated) -> Relationship:
+def _apply_update(relationship: Relationship, update: RelationshipUpdated) -> Relationship:
     """Levels are clamped; a fact that differs only in case or spaces is not repeated."""
     facts: dict[str, str] = {}
     for fact in (*relationship.knowledge, *update.knowledge):
@@ -297,14 +298,14 @@ def _updated(relationship: Relationship, update: RelationshipUpdated) -> Relatio
     )
 
 
-def _rewritten(relationship: Relationship, rewrite: RelationshipSummaryRewritten) -> Relationship:
+def _apply_rewrite(relationship: Relationship, rewrite: RelationshipSummaryRewritten) -> Relationship:
     """Unchanged if the summary that the new one was made from is no longer current: the new one repeats parts of it."""
     if rewrite.rewrites and rewrite.rewrites != summary_hash(relationship.summary):
         return relationship
     return relationship.model_copy(update={"summary": rewrite.summary})
 
 
-def _edited(relationship: Relationship, edit: ManualEdit) -> Relationship:
+def _apply_edit(relationship: Relationship, edit: ManualEdit) -> Relationship:
     column = edit.what.rpartition(".")[2]
     value: int | str | tuple[str, ...]
     if column in ("affinity", "trust"):
@@ -351,12 +352,12 @@ class PromptProjection(Projection):
 
     @on(PromptSent)
     def sent(self, rows: Rows, event: Event[PromptSent]) -> None:
-        it = event.payload
-        without_texts = it.model_copy(update={"texts": {}}).model_dump_json()
-        rows.run("INSERT OR REPLACE INTO prompt VALUES (?, ?, ?)", (event.stream, it.reply, without_texts))
+        prompt = event.payload
+        without_texts = prompt.model_copy(update={"texts": {}}).model_dump_json()
+        rows.run("INSERT OR REPLACE INTO prompt VALUES (?, ?, ?)", (event.stream, prompt.reply, without_texts))
         rows.many(
             "INSERT OR IGNORE INTO prompt_text VALUES (?, ?, ?)",
-            [(event.stream, sha, text) for sha, text in it.texts.items()],
+            [(event.stream, sha, text) for sha, text in prompt.texts.items()],
         )
 
 

@@ -109,11 +109,11 @@ def fit_to_budget(parts: Sequence[PromptPart], *, soft: int, hard: int) -> Fitte
             del kept[part.name]
             total -= part.tokens
             replaced = ""
-            if (instead := part.replacement) is not None:
-                replaced = f", {instead.name} instead"
-                if instead.name not in kept:
-                    kept[instead.name] = instead
-                    total += instead.tokens
+            if (replacement := part.replacement) is not None:
+                replaced = f", {replacement.name} instead"
+                if replacement.name not in kept:
+                    kept[replacement.name] = replacement
+                    total += replacement.tokens
             trimmed.append(f"{part.name} ({part.tokens} tokens): over the budget of {budget}{replaced}")
     return FittedPrompt(sorted(kept.values(), key=lambda part: part.order), total, trimmed)
 
@@ -237,7 +237,7 @@ class StoryPromptBuilder:
     def __init__(
         self,
         store: Store,
-        roster: Characters,
+        characters: Characters,
         memory: Memory,
         models: Models,
         settings: StorySettings,
@@ -248,7 +248,7 @@ class StoryPromptBuilder:
         self._store = store
         self._participants = participants
         self.workspaces = workspaces
-        self._roster = roster
+        self._characters = characters
         self._memory = memory
         self._models = models
         self._settings = settings
@@ -259,7 +259,7 @@ class StoryPromptBuilder:
 
     def assemble(self, chat: Chat, speaker: str, reply: str, to: Sequence[str] = ()) -> AssembledPrompt:
         """The prompt of a speaker's next reply. `to` are the listeners of a whisper, if it is one."""
-        character = self._roster.get(speaker, chat.version_of(speaker))
+        character = self._characters.get(speaker, chat.version_of(speaker))
         names = self._participants.names(chat)
         seen = self._participants.turns_seen_by(chat, speaker)
         soft, hard = self._budgets()
@@ -282,7 +282,7 @@ class StoryPromptBuilder:
         lore.add_to_dialogue(draft, turns)
         self._add_dialogue(draft, chat, turns, hard, more=more)
         fitted = fit_to_budget(draft.parts, soft=soft, hard=hard)
-        known = self._known_texts(chat.room, [part.sha for part in fitted.parts])
+        known_shas = self._known_texts(chat.room, [part.sha for part in fitted.parts])
         target = self._models.catalogue.chain(Role.NARRATIVE)[0]
         sent = PromptSent(
             reply=reply,
@@ -293,7 +293,7 @@ class StoryPromptBuilder:
             parts=tuple(
                 SentPromptPart(name=p.name, tier=p.tier, role=p.role, tokens=p.tokens, sha=p.sha) for p in fitted.parts
             ),
-            texts={p.sha: p.text for p in fitted.parts if p.sha not in known},
+            texts={p.sha: p.text for p in fitted.parts if p.sha not in known_shas},
             trimmed=tuple(fitted.trimmed),
             recalled={memory.id: memory.parts for memory in recalled},
         )
@@ -395,16 +395,16 @@ class StoryPromptBuilder:
             draft.add("weather", "nice", f"The weather: {chat.weather}.", drop_order=_MAX_RECALLED + 1)
 
     def _add_relationships(self, draft: PromptDraft, chat: Chat) -> None:
-        for one in self._relationships.in_world(chat.world):
-            if one.of != draft.character.id or one.toward not in draft.names:
+        for edge in self._relationships.in_world(chat.world):
+            if edge.of != draft.character.id or edge.toward not in draft.names:
                 continue
-            name, details = draft.names[one.toward], ""
+            name, details = draft.names[edge.toward], ""
             # With several people present, what is known about one of them is not for the others.
-            if one.toward not in chat.people or len(chat.people) == 1:
-                facts = "".join(f"\n- {fact}" for fact in one.knowledge[-_MAX_FACTS:])
-                details = one.summary + (f"\nWhat you know of {name}:{facts}" if facts else "")
-            text = f"You feel for {name}: affinity {one.affinity} of 100, trust {one.trust}. {details}"
-            draft.add(f"feelings toward {one.toward}", "should", text.strip(), drop_order=9)
+            if edge.toward not in chat.people or len(chat.people) == 1:
+                facts = "".join(f"\n- {fact}" for fact in edge.knowledge[-_MAX_FACTS:])
+                details = edge.summary + (f"\nWhat you know of {name}:{facts}" if facts else "")
+            text = f"You feel for {name}: affinity {edge.affinity} of 100, trust {edge.trust}. {details}"
+            draft.add(f"feelings toward {edge.toward}", "should", text.strip(), drop_order=9)
 
     def _add_memories(
         self, draft: PromptDraft, chat: Chat, recalled: list[RecalledMemory], listeners: set[str]
@@ -460,11 +460,11 @@ class StoryPromptBuilder:
         before = None
         for _ in range(_MAX_TURNS // _PAGE):
             page = self._timeline.latest(room, _PAGE, before)
-            found = list(filter(allowed, page))
-            turns = found + turns
+            visible = list(filter(allowed, page))
+            turns = visible + turns
             if len(page) < _PAGE:
                 return turns, False
-            budget -= sum(draft.count_tokens(self._turn_text(draft, turn)) for turn in found)
+            budget -= sum(draft.count_tokens(self._turn_text(draft, turn)) for turn in visible)
             if budget < 0:
                 break
             before = page[0].seq
@@ -491,7 +491,7 @@ class StoryPromptBuilder:
         if not turns or not self._settings.retrieval_k:
             return []
         shown = {turn.id for turn in turns[-_LAST_TURNS * 2 :]}
-        found = self._memory.recall(
+        memories = self._memory.recall(
             " ".join(turn_text(turn) for turn in turns[-2:]),
             owner=speaker,
             room=chat.room,
@@ -501,7 +501,7 @@ class StoryPromptBuilder:
             now=self._clock.now(),
         )
         # Memories of turns that the dialogue shows anyway are left out.
-        return [one for one in found if not shown & set(one.memory.sources)][: self._settings.retrieval_k]
+        return [memory for memory in memories if not shown & set(memory.memory.sources)][: self._settings.retrieval_k]
 
     def _known_texts(self, room: str, shas: Sequence[str]) -> set[str]:
         """Those of the hashes whose texts were sent before in this chat."""

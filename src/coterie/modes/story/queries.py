@@ -116,8 +116,8 @@ class ChatQueries:
             f"SELECT {_CHAT_COLUMNS} FROM chat WHERE ?1 IS NULL OR host = ?1 ORDER BY room DESC",  # noqa: S608
             (host,),
         )
-        found = [self._chat(row) for row in rows]
-        return [chat for chat in found if person is None or person in chat.people]
+        chats = [self._chat(row) for row in rows]
+        return [chat for chat in chats if person is None or person in chat.people]
 
     def chats_with(self, character_id: str) -> list[Chat]:
         """Chats in which a character is the host or a guest."""
@@ -200,25 +200,25 @@ class Participants:
     joined by then. A character that was reset knows nothing from before the reset, even if it is invited again.
     """
 
-    def __init__(self, store: Store, roster: Characters) -> None:
-        self._roster = roster
+    def __init__(self, store: Store, characters: Characters) -> None:
+        self._characters = characters
         self._chats = ChatQueries(store)
         self._people = PeopleQueries(store)
 
     def names(self, chat: Chat) -> dict[str, str]:
         """The name of everybody present, by id: people first, then characters."""
-        characters = {one: self._roster.get(one, chat.version_of(one)).name for one in chat.characters}
+        characters = {one: self._characters.get(one, chat.version_of(one)).name for one in chat.characters}
         return {**{person: self.person(person).name for person in chat.people}, **characters}
 
     def name(self, names: Mapping[str, str], entity: str) -> str:
         """The name of somebody who may have left; `names` are those present."""
         if entity in names:
             return names[entity]
-        return self.person(entity).name if entity in self._chats.people() else self._roster.get(entity).name
+        return self.person(entity).name if entity in self._chats.people() else self._characters.get(entity).name
 
     def person(self, person: str) -> OwnerProfile:
         """A person as characters know them: the owner's profile, or only the name of anybody else."""
-        return self._roster.owner() if person == OWNER else OwnerProfile(name=self._people.person(person).name)
+        return self._characters.owner() if person == OWNER else OwnerProfile(name=self._people.person(person).name)
 
     def everyone(self) -> frozenset[str]:
         """The ids of all people, including those who only talk in other modes."""
@@ -228,7 +228,7 @@ class Participants:
         """A predicate: did this person or character witness a turn?"""
         if entity == chat.person:
             return lambda turn: True  # the person whose chat it is reads everything
-        reset_at = self._roster.reset_at(entity)
+        reset_at = self._characters.reset_at(entity)
         joined = chat.joined_seq(entity)
 
         def seen(turn: Turn) -> bool:

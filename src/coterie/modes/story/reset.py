@@ -22,11 +22,11 @@ class CharacterResets:
     def __init__(self, context: ChatContext) -> None:
         self._context = context
         self._store = context.store
-        self._roster = context.roster
+        self._characters = context.characters
 
     async def reset(self, character_id: str, confirm: str) -> None:
         """Clear what a character experienced, in every chat; its identity stays. `confirm` repeats its name."""
-        character = self._roster.get(character_id)
+        character = self._characters.get(character_id)
         require_confirmation(character, confirm, "reset")
         await self._context.snapshot()
         new_events = [reset_event(character.id)]
@@ -48,7 +48,7 @@ class CharacterResets:
             new_events.append(NewEvent(f"cast:{character.id}", RelationshipsCleared(pairs=tuple(pairs)), OWNER))
         reset_id = new_id()
         await self._store.append(
-            [one._replace(key=f"reset:{reset_id}:{number}") for number, one in enumerate(new_events)]
+            [new_event._replace(key=f"reset:{reset_id}:{number}") for number, new_event in enumerate(new_events)]
         )
 
     async def undo_events(self, reset: AnyEvent) -> list[NewEvent]:
@@ -61,7 +61,7 @@ class CharacterResets:
             match event.payload:
                 case CharacterReset():
                     if any(later.key != event.key for later in await self._resets_since(event)):
-                        name = self._roster.get(character).name
+                        name = self._characters.get(character).name
                         raise BadPoint(f"{name} was reset again since.", "Only the last reset can be undone.")
                     new_events.append(NewEvent(event.stream, supersede([event.seq]), OWNER))
                 case Reset():
@@ -78,7 +78,7 @@ class CharacterResets:
 
     async def before_reset(self, room: str, seq: int, except_character: str = "") -> list[int]:
         """Seqs that counted in a room at `seq` and are memories of characters that were reset since."""
-        resets = {who: when for who, when in self._roster.reset_times().items() if who != except_character}
+        resets = {who: when for who, when in self._characters.reset_times().items() if who != except_character}
         if not resets:
             return []
         restored = (await self._store.preview_rewind(room, seq)).restored
@@ -86,7 +86,7 @@ class CharacterResets:
 
     def without_reset(self, room: str, seqs: Sequence[int]) -> list[int]:
         """These seqs without the memories of characters that were reset since."""
-        resets = self._roster.reset_times()
+        resets = self._characters.reset_times()
         if not seqs or not resets:
             return list(seqs)
         events = self._store.reader.events_at(room, Ranges((seq, seq) for seq in seqs))
@@ -102,7 +102,7 @@ class CharacterResets:
     async def _resets_since(self, event: AnyEvent) -> list[AnyEvent]:
         """The resets of one character that count, from this one on."""
         later = await self._store.history(event.stream, after=event.seq - 1)
-        return [one for one in later if isinstance(one.payload, CharacterReset)]
+        return [later_event for later_event in later if isinstance(later_event.payload, CharacterReset)]
 
     def _require_not_restarted(self, reset: AnyEvent) -> None:
         if self._context.chats.exists(reset.stream):
@@ -110,28 +110,28 @@ class CharacterResets:
                 "This chat has new messages since the reset.", "What came before the reset stays in the log."
             )
 
-    async def _still_counting(self, superseded: AnyEvent, wanted: Ranges) -> list[int]:
+    async def _still_counting(self, superseded: AnyEvent, removed: Ranges) -> list[int]:
         """Of the memories that a reset removed from a chat that the character visited, those not rewound since."""
         room = superseded.stream
         turns = self._context.timeline.ids_after(room, 0)
-        moved = await self._store.read(room, after=superseded.seq, kinds=[Rewound.kind, Reset.kind], limit=1)
+        rewound = await self._store.read(room, after=superseded.seq, kinds=[Rewound.kind, Reset.kind], limit=1)
         events = (await self._store.preview_rewind(room, superseded.seq - 1)).restored
         return [
             event.seq
             for event in events
-            if event.seq in wanted and (event.turn in turns if event.turn is not None else not moved)
+            if event.seq in removed and (event.turn in turns if event.turn is not None else not rewound)
         ]
 
 
 def _memory_events(events: Iterable[AnyEvent], owners: Iterable[str]) -> Sequence[AnyEvent]:
     """What these characters remember: memories and scene summaries. A request to forget stays in force."""
-    wanted = set(owners)
+    owner_set = set(owners)
     return [
         event
         for event in events
         if (event.kind.startswith("memory_") or isinstance(event.payload, SceneSummarised))
         and event.kind != MemoryForgotten.kind
-        and _owner(event) in wanted
+        and _owner(event) in owner_set
     ]
 
 

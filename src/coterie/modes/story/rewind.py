@@ -73,8 +73,8 @@ class Rewind:
         impact = await self._store.preview_rewind(room, seq)
         late = {event.seq for event in await self._context.late_events(room, seq)}
         dropped = [event for event in impact.dropped if event.seq not in late]
-        lost = [found for event in dropped if (found := _lost_item(event)) is not None]
-        return ChatRewindImpact.model_validate({**Counter(one.what for one in lost), "lost": lost})
+        lost = [item for event in dropped if (item := _lost_item(event)) is not None]
+        return ChatRewindImpact.model_validate({**Counter(item.what for item in lost), "lost": lost})
 
     async def rewind(self, room: str, turn: str) -> AnyEvent:
         """Back to the state right after a turn, including everything that the turn caused."""
@@ -88,7 +88,7 @@ class Rewind:
             async def decide() -> Decision:
                 chat, seq = context.chats.chat(room), context.end_of_turn(room, turn)
                 late, reset = await context.late_events(room, seq), await self._resets.before_reset(room, seq)
-                fork_events = await self._reopened_fork(chat, seq, late, turn)
+                fork_events = await self._reopen_fork(chat, seq, late, turn)
                 # The starting relationships of a reopened fork already include the late changes to them.
                 kept = [event.seq for event in late if not fork_events or event.kind not in RELATIONSHIP_KINDS]
                 new_events = [NewEvent(room, Rewound(to=seq), OWNER)]
@@ -119,19 +119,19 @@ class Rewind:
 
     async def _undoable_rewind(self, room: str) -> tuple[AnyEvent, list[int]]:
         """The rewind or reset that can still be undone, and the seqs of job results since, which stay."""
-        found = await self._store.read(room, kinds=[Rewound.kind, Reset.kind], limit=1, newest_first=True)
-        if found and not (isinstance(found[0].payload, Rewound) and found[0].payload.redo):
-            since = await self._store.read(room, after=found[0].seq, limit=_MAX_EVENTS_SINCE)
+        latest = await self._store.read(room, kinds=[Rewound.kind, Reset.kind], limit=1, newest_first=True)
+        if latest and not (isinstance(latest[0].payload, Rewound) and latest[0].payload.redo):
+            since = await self._store.read(room, after=latest[0].seq, limit=_MAX_EVENTS_SINCE)
             from_jobs = [event for event in since if event.actor == "story" and event.turn is not None]
             others = [event for event in since if event not in from_jobs and event.kind not in _REWIND_KINDS]
             if not others:
                 kept = [event for event in from_jobs if not (event.key or "").startswith(COPIED_KEY_PREFIX)]
-                return found[0], [event.seq for event in kept]
+                return latest[0], [event.seq for event in kept]
         raise BadPoint(
             "There is no rewind to undo: something has been said since.", "Fork at the turn you want back instead."
         )
 
-    async def _reopened_fork(self, chat: Chat, seq: int, late: Sequence[AnyEvent], turn: str) -> list[NewEvent]:
+    async def _reopen_fork(self, chat: Chat, seq: int, late: Sequence[AnyEvent], turn: str) -> list[NewEvent]:
         """For a fork that is rewound into its inherited past: it stays a fork, with the relationships of that point."""
         origin = self._store.reader.fork_origin(chat.room)
         if origin is None or seq > origin[1] + 2:
@@ -144,22 +144,22 @@ class Rewind:
 def _lost_item(event: AnyEvent) -> LostItem | None:
     match event.payload:
         case UserTurn() | AssistantTurn() as turn:
-            return LostItem(what="turns", event=event.id, text=_shortened(turn.text))
+            return LostItem(what="turns", event=event.id, text=_shorten(turn.text))
         case SceneOpened() | SceneClosed() as scene:
             return LostItem(what="scenes", event=event.id, text=f"{scene.kind.replace('_', ' ')} {scene.scene}")
-        case RelationshipUpdated() | RelationshipSummaryRewritten() as it:
-            return LostItem(what="edges", event=event.id, text=f"{it.of} toward {it.toward}")
+        case RelationshipUpdated() | RelationshipSummaryRewritten() as change:
+            return LostItem(what="edges", event=event.id, text=f"{change.of} toward {change.toward}")
         case RelationshipsSet():
             return LostItem(what="edges", event=event.id, text="all")
         case MemoryAdded() as memory:
-            return LostItem(what="memories", event=event.id, text=_shortened(memory.text))
+            return LostItem(what="memories", event=event.id, text=_shorten(memory.text))
         case GuestJoined() | GuestLeft() as guest:
             return LostItem(what="guests", event=event.id, text=f"{guest.kind.replace('_', ' ')}: {guest.guest}")
         case ManualEdit() as edit:
-            return LostItem(what="edits", event=event.id, text=_shortened(f"{edit.what}: {edit.value}"))
+            return LostItem(what="edits", event=event.id, text=_shorten(f"{edit.what}: {edit.value}"))
         case _:
             return None
 
 
-def _shortened(text: str) -> str:
+def _shorten(text: str) -> str:
     return text if len(text) <= _LOST_TEXT_LENGTH else f"{text[: _LOST_TEXT_LENGTH - 1]}…"

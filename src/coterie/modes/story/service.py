@@ -37,7 +37,7 @@ class StoryService:
     def __init__(
         self,
         store: Store,
-        roster: Characters,
+        characters: Characters,
         memory: Memory,
         models: Models,
         settings: StorySettings,
@@ -46,18 +46,18 @@ class StoryService:
         workspaces: Workspaces | None = None,
     ) -> None:
         """`before_rewind` is awaited before a rewind or a reset; it writes a snapshot file."""
-        self.context = context = ChatContext(store, roster, before_rewind)
+        self.context = context = ChatContext(store, characters, before_rewind)
         self.chats = context.chats
         self.timeline = context.timeline
         self.relationships = context.relationships
         self.participants = context.participants
         self.replies = context.replies
         self.prompts = StoryPromptBuilder(
-            store, roster, memory, models, settings, clock, context.participants, workspaces
+            store, characters, memory, models, settings, clock, context.participants, workspaces
         )
         self._store = store
         self._jobs = PostTurnJobs(store, models, memory, context.participants)
-        self._scenes = SceneCloser(store, roster, models, memory, context.participants)
+        self._scenes = SceneCloser(store, characters, models, memory, context.participants)
         self._summaries = DialogueSummariser(store, models, context.participants)
         self._openings = ChatOpenings(context, models, clock)
         self._resets = CharacterResets(context)
@@ -107,7 +107,7 @@ class StoryService:
 
     # --- turns -------------------------------------------------------------------------------------------------
 
-    async def say(
+    async def send_message(
         self,
         room: str,
         text: str,
@@ -118,7 +118,7 @@ class StoryService:
         author: str = OWNER,
     ) -> StartedTurn:
         """Record a message and start the reply. `to` whispers, `speaker` chooses who replies, `key` is idempotent."""
-        return await self.turns.say(room, text, speaker=speaker, to=to, key=key, author=author)
+        return await self.turns.send_message(room, text, speaker=speaker, to=to, key=key, author=author)
 
     async def regenerate(self, room: str, *, text: str | None = None, speaker: str | None = None) -> StartedTurn:
         """Start another reply to the last message, which `text` may change."""
@@ -150,7 +150,7 @@ class StoryService:
 
     async def invite(self, room: str, character_id: str) -> None:
         """Add a character as a guest."""
-        chat, character = self.chats.chat(room), self.context.roster.get(character_id)
+        chat, character = self.chats.chat(room), self.context.characters.get(character_id)
         if character.id in chat.characters:
             raise Busy(f"{character.name} is in this chat already.", "Invite another character.")
         joined = GuestJoined(guest=character.id, bot_version=character.version)
@@ -218,10 +218,10 @@ class StoryService:
     def search(self, query: str, *, room: str | None = None, limit: int = 50, offset: int = 0) -> list[ChatSearchHit]:
         """Turns that contain every word of the query, best match first; rooms of other modes are left out."""
         hits: list[ChatSearchHit] = []
-        for found in search_messages(self._store, query, room=room, limit=limit, offset=offset):
-            if not self.chats.exists(found.room):
+        for match in search_messages(self._store, query, room=room, limit=limit, offset=offset):
+            if not self.chats.exists(match.room):
                 continue
-            chat, turn = self.chats.chat(found.room), self.timeline.turn(found.room, found.turn)
+            chat, turn = self.chats.chat(match.room), self.timeline.turn(match.room, match.turn)
             hits.append(
                 ChatSearchHit(
                     chat=chat.id,
@@ -231,7 +231,7 @@ class StoryService:
                     name=self.participants.name(self.participants.names(chat), turn.speaker),
                     by_person=turn.by_person,
                     at=turn.shown_at,
-                    snippet=found.snippet,
+                    snippet=match.snippet,
                 )
             )
         return hits

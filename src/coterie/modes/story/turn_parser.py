@@ -24,22 +24,22 @@ SegmentKind = Literal["dialogue", "action", "ooc"]
 
 def parse_segments(text: str, ooc_marker: str = OOC_MARKER) -> list[Segment]:
     """The segments of a text, in order. Every character except marks is in exactly one of them."""
-    found: list[Segment] = []
+    segments: list[Segment] = []
     unmarked = ""
-    at = 0
-    while at < len(text):
-        marked = _marked(text, at, ooc_marker)
+    position = 0
+    while position < len(text):
+        marked = _parse_marked(text, position, ooc_marker)
         if marked is None:
-            unmarked += text[at]
-            at += 1
+            unmarked += text[position]
+            position += 1
             continue
-        _add_unmarked(found, unmarked)
+        _add_unmarked(segments, unmarked)
         unmarked = ""
-        kind, inside, at = marked
-        if inside.strip():
-            found.append(Segment(kind=kind, text=inside.strip()))
-    _add_unmarked(found, unmarked)
-    return _with_narration(found)
+        kind, content, position = marked
+        if content.strip():
+            segments.append(Segment(kind=kind, text=content.strip()))
+    _add_unmarked(segments, unmarked)
+    return _with_narration(segments)
 
 
 def unmarked_segment(segments: Sequence[Segment], words: int) -> Segment | None:
@@ -66,45 +66,45 @@ def turn_text(turn: Turn) -> str:
     return visible_text(turn.segments) if turn.by_person else turn.text.strip()
 
 
-def _marked(text: str, at: int, ooc_marker: str) -> tuple[SegmentKind, str, int] | None:
+def _parse_marked(text: str, position: int, ooc_marker: str) -> tuple[SegmentKind, str, int] | None:
     """The marked text that begins at a position: its kind, its content, and the position after it."""
-    if ooc_marker and text.startswith(ooc_marker, at):
+    if ooc_marker and text.startswith(ooc_marker, position):
         closer = _CLOSERS.get(ooc_marker, ooc_marker[::-1])
-        end = text.find(closer, at + len(ooc_marker))
+        end = text.find(closer, position + len(ooc_marker))
         # An unclosed note extends to the end: no part of it may reach a character.
         stop = len(text) if end < 0 else end
-        return "ooc", text[at + len(ooc_marker) : stop], min(len(text), stop + len(closer))
-    if text[at] == "*":
-        run = re.match(r"\*{1,3}", text[at:])
+        return "ooc", text[position + len(ooc_marker) : stop], min(len(text), stop + len(closer))
+    if text[position] == "*":
+        run = re.match(r"\*{1,3}", text[position:])
         marks = run[0] if run else "*"
-        end = text.find(marks, at + len(marks))
-        if end > at + len(marks) and not text[at + len(marks)].isspace():
-            return "action", text[at + len(marks) : end], end + len(marks)
-    if text[at] in _QUOTES:
-        end = text.find(_QUOTES[text[at]], at + 1)
-        if end > at:
-            return "dialogue", text[at : end + 1], end + 1
+        end = text.find(marks, position + len(marks))
+        if end > position + len(marks) and not text[position + len(marks)].isspace():
+            return "action", text[position + len(marks) : end], end + len(marks)
+    if text[position] in _QUOTES:
+        end = text.find(_QUOTES[text[position]], position + 1)
+        if end > position:
+            return "dialogue", text[position : end + 1], end + 1
     return None
 
 
-def _add_unmarked(found: list[Segment], text: str) -> None:
+def _add_unmarked(segments: list[Segment], text: str) -> None:
     text = text.strip()
-    if text and found and found[-1].kind == "dialogue" and not text.strip(".,;:!?…-–— "):
-        found[-1] = Segment(kind="dialogue", text=found[-1].text + text)  # punctuation after a quotation
+    if text and segments and segments[-1].kind == "dialogue" and not text.strip(".,;:!?…-–— "):
+        segments[-1] = Segment(kind="dialogue", text=segments[-1].text + text)  # punctuation after a quotation
     elif text:
-        found.append(Segment(kind="dialogue", text=text))
+        segments.append(Segment(kind="dialogue", text=text))
 
 
-def _with_narration(found: list[Segment]) -> list[Segment]:
+def _with_narration(segments: list[Segment]) -> list[Segment]:
     """If speech is quoted, what is outside the quotation marks becomes action."""
-    quoted = any(segment.kind == "dialogue" and segment.text[0] in _QUOTES for segment in found)
+    quoted = any(segment.kind == "dialogue" and segment.text[0] in _QUOTES for segment in segments)
     if not quoted:
-        return found
+        return segments
     return [
         Segment(kind="action", text=segment.text)
         if segment.kind == "dialogue" and segment.text[0] not in _QUOTES
         else segment
-        for segment in found
+        for segment in segments
     ]
 
 
@@ -121,20 +121,20 @@ async def classify_unmarked(
     models: Models, segments: Sequence[Segment], *, words: int, caller: Caller
 ) -> tuple[Segment, ...] | None:
     """Split the unmarked segment by a classifier. None if there is none, or if the result is not the given text."""
-    unclear = unmarked_segment(segments, words)
-    if unclear is None:
+    unmarked = unmarked_segment(segments, words)
+    if unmarked is None:
         return None
     prompt = Prompt.of(
-        unclear.text,
+        unmarked.text,
         system="Split this text from a roleplay, in order and word for word, into segments of dialogue (what is said "
         "aloud) and action (what is done or narrated). Change nothing and leave nothing out.",
     )
-    found = await classify(models, ClassifiedSegments, prompt, caller=caller)
-    split = [Segment(kind=one.kind, text=one.text.strip()) for one in found.value.segments if one.text.strip()]
-    if not found.ok or _without_spaces("".join(one.text for one in split)) != _without_spaces(unclear.text):
+    result = await classify(models, ClassifiedSegments, prompt, caller=caller)
+    split = [Segment(kind=part.kind, text=part.text.strip()) for part in result.value.segments if part.text.strip()]
+    if not result.ok or _without_spaces("".join(part.text for part in split)) != _without_spaces(unmarked.text):
         return None
-    at = list(segments).index(unclear)
-    return (*segments[:at], *split, *segments[at + 1 :])
+    index = list(segments).index(unmarked)
+    return (*segments[:index], *split, *segments[index + 1 :])
 
 
 def _without_spaces(text: str) -> str:

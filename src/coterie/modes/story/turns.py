@@ -76,7 +76,7 @@ class Turns:
         self._jobs = jobs
         self._summaries = summaries
 
-    async def say(
+    async def send_message(
         self, room: str, text: str, *, speaker: str | None, to: Sequence[str], key: str | None, author: str
     ) -> StartedTurn:
         """Record a message, then start the reply in the background. The message is durable before a model is asked.
@@ -86,7 +86,7 @@ class Turns:
         context = self._context
         async with context.lock(room):
             event_key = None if key is None else f"say:{room}:{key}"
-            if event_key is not None and (repeated := await self._repeated(room, event_key, speaker)) is not None:
+            if event_key is not None and (repeated := await self._find_repeated(room, event_key, speaker)) is not None:
                 return repeated
             text = redact(text)
             segments = self._segments(text)
@@ -95,10 +95,10 @@ class Turns:
             if author not in chat.people:  # the owner, writing on the page in somebody else's chat
                 await self._store.append([NewEvent(room, PersonJoined(person=author), author)])
                 chat = context.chats.chat(room)
-            listeners = tuple(context.find_character(chat, one) for one in to)
-            replying = self._listener(chat, speaker, listeners) if speaker else None
+            listeners = tuple(context.find_character(chat, name) for name in to)
+            replying = self._require_listener(chat, speaker, listeners) if speaker else None
             turn = new_id()
-            said = UserTurn(
+            message = UserTurn(
                 turn=turn,
                 author=author,
                 text=text,
@@ -106,7 +106,7 @@ class Turns:
                 to=listeners,
                 present=tuple(chat.participants),
             )
-            await self._store.append([NewEvent(room, said, author, key=event_key, turn=turn)])
+            await self._store.append([NewEvent(room, message, author, key=event_key, turn=turn)])
             await self._classify_unmarked(chat, turn, text, segments)
             return await self._reply(chat, self._timeline.turn(room, turn), replying)
 
@@ -124,7 +124,7 @@ class Turns:
             message, old = self._last_exchange(room)
             replying = old.speaker if old is not None and old.speaker in chat.characters else None
             if speaker:
-                replying = self._listener(chat, speaker, message.to)
+                replying = self._require_listener(chat, speaker, message.to)
             reply = new_id()
 
             async def decide() -> Decision:
@@ -205,33 +205,33 @@ class Turns:
             await self._store.append([NewEvent(chat.room, edit, "story", turn=turn)])
 
     def _choose_speaker(self, chat: Chat, message: Turn) -> str:
-        listeners = [one for one in chat.characters if message.heard_by(one)] or [chat.host]
+        listeners = [character for character in chat.characters if message.heard_by(character)] or [chat.host]
         if len(listeners) == 1:
             return listeners[0]
-        roster = self._context.roster
+        characters = self._context.characters
         latest = self._timeline.latest(chat.room, 10)
         return next_speaker(
             visible_text(message.segments),
             listeners,
             self._context.participants.names(chat),
-            {one: roster.get(one, chat.version_of(one)).identity.traits for one in listeners},
+            {one: characters.get(one, chat.version_of(one)).identity.traits for one in listeners},
             self._context.chats.activities(chat.room),
             next((turn.speaker for turn in reversed(latest) if not turn.by_person), None),
         )
 
-    async def _repeated(self, room: str, event_key: str, speaker: str | None) -> StartedTurn | None:
+    async def _find_repeated(self, room: str, event_key: str, speaker: str | None) -> StartedTurn | None:
         """The turn that the same message began the first time. If a crash came in between, its reply starts now."""
         turn = self._store.reader.turn_by_key(event_key)
         if turn is None:
             return None
-        for one in self._timeline.latest(room, 50):
-            if one.answers == turn:
-                return StartedTurn(turn, one.id, one.speaker)
+        for reply in self._timeline.latest(room, 50):
+            if reply.answers == turn:
+                return StartedTurn(turn, reply.id, reply.speaker)
         last = self._timeline.latest(room, 1)
         if not last or last[0].id != turn or self._context.replies.is_running(room):
             return StartedTurn(turn, "", "")  # it was rewound since
         chat = self._context.chats.chat(room)
-        return await self._reply(chat, last[0], self._listener(chat, speaker, last[0].to) if speaker else None)
+        return await self._reply(chat, last[0], self._require_listener(chat, speaker, last[0].to) if speaker else None)
 
     async def _was_edited(self, room: str, message: Turn) -> bool:
         edits = await self._store.read(room, after=message.seq, kinds=[UserTurnEdit.kind])
@@ -251,7 +251,7 @@ class Turns:
             raise BadPoint("There is nothing in the message.", "Write something, then send it.")
         return segments
 
-    def _listener(self, chat: Chat, name_or_id: str, to: Sequence[str]) -> str:
+    def _require_listener(self, chat: Chat, name_or_id: str, to: Sequence[str]) -> str:
         """A character that is present and, for a whisper, among those it is addressed to."""
         character = self._context.find_character(chat, name_or_id)
         if to and character not in to:
@@ -291,14 +291,14 @@ class Alternatives:
         return await self._answers(room, 0)
 
     async def _answers(self, room: str, after: int) -> dict[str | None, list[AssistantTurn]]:
-        asked: dict[str, str | None] = {}
-        found: dict[str | None, list[AssistantTurn]] = {}
+        message_by_reply: dict[str, str | None] = {}
+        replies: dict[str | None, list[AssistantTurn]] = {}
         for event in await self._reply_events(room, after):
             if isinstance(event.payload, AssistantTurnStarted):
-                asked[event.payload.reply] = event.payload.answers
-            elif isinstance(event.payload, AssistantTurn) and event.payload.reply in asked:
-                found.setdefault(asked[event.payload.reply], []).append(event.payload)
-        return found
+                message_by_reply[event.payload.reply] = event.payload.answers
+            elif isinstance(event.payload, AssistantTurn) and event.payload.reply in message_by_reply:
+                replies.setdefault(message_by_reply[event.payload.reply], []).append(event.payload)
+        return replies
 
     async def _reply_events(self, room: str, after: int) -> list[AnyEvent]:
         """The events of all replies after a seq, including the inherited ones of a fork."""
@@ -344,5 +344,5 @@ def next_speaker(
 def _first_mention(name: str, text: str) -> int:
     """Where a name, or its first word, occurs; the length of the text if nowhere."""
     first = name.split()[0] if name.split() else name
-    found = re.search(rf"(?<!\w)(?:{re.escape(name)}|{re.escape(first)})(?!\w)", text, re.IGNORECASE)
-    return found.start() if found else len(text)
+    match = re.search(rf"(?<!\w)(?:{re.escape(name)}|{re.escape(first)})(?!\w)", text, re.IGNORECASE)
+    return match.start() if match else len(text)

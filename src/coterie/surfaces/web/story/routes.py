@@ -193,7 +193,7 @@ async def turns(
 async def say(
     story: StoryDep, chat: str, body: MessageRequest, response: Response, wait: Wait = False
 ) -> ReplyResponse:
-    begun = await story.say(f"room:{chat}", body.text, speaker=body.speaker, to=body.to, key=body.key)
+    begun = await story.send_message(f"room:{chat}", body.text, speaker=body.speaker, to=body.to, key=body.key)
     return await _reply_response(story, chat, begun, response, wait)
 
 
