@@ -60,8 +60,8 @@ class GitWorkspaces:
     async def open(self, folder: Path, name: str = "") -> str:
         """The id of the folder's workspace, which is created if there is none."""
         resolved = await asyncio.to_thread(lambda: folder.expanduser().resolve())
-        for workspace, (_, known) in self._threads.workspaces().items():
-            if known == resolved:
+        for workspace, (_, existing) in self._threads.workspaces().items():
+            if existing == resolved:
                 return workspace
         await asyncio.to_thread(DocumentRepository, resolved)
         workspace = new_id()
@@ -188,8 +188,8 @@ class Documents:
 
     async def live_document_unsynced(self, workspace: str, document: str, branch: str) -> LiveDocument:
         """The same without committing what is being typed, if the document is open already."""
-        found = self.live.get(workspace, document, branch)
-        return found if found is not None else await self.live_document(workspace, document, branch)
+        live = self.live.get(workspace, document, branch)
+        return live if live is not None else await self.live_document(workspace, document, branch)
 
     async def add_updates(
         self,
@@ -275,11 +275,11 @@ def _accepted_without_event(
     repository: DocumentRepository, branch: str, pending: Sequence[Proposal]
 ) -> dict[str, Revision]:
     """Proposals whose commit was made before a crash prevented its event, by id."""
-    wanted = {proposal.id for proposal in pending}
-    found: dict[str, Revision] = {}
-    for known in {proposal.commit for proposal in pending}:
-        found = repository.find_changes(branch, wanted, until=known) | found
-    return found
+    ids = {proposal.id for proposal in pending}
+    revisions: dict[str, Revision] = {}
+    for commit in {proposal.commit for proposal in pending}:
+        revisions = repository.find_changes(branch, ids, until=commit) | revisions
+    return revisions
 
 
 def _accepted_event(repository: DocumentRepository, proposal: Proposal, revision: Revision) -> NewEvent:
@@ -395,10 +395,10 @@ def _git_setting(repository: pygit2.Repository, setting: str, default: str) -> s
 
 def _tracking_repository(path: Path) -> pygit2.Repository | None:
     """The repository with a work tree that tracks a Markdown file."""
-    found = pygit2.discover_repository(str(path.parent))
-    if found is None:
+    git_folder = pygit2.discover_repository(str(path.parent))
+    if git_folder is None:
         return None
-    repository = pygit2.Repository(found)
+    repository = pygit2.Repository(git_folder)
     if repository.is_bare or repository.workdir is None or repository.head_is_unborn or repository.head_is_detached:
         return None
     inside = path.relative_to(Path(repository.workdir).resolve()).as_posix()

@@ -212,16 +212,16 @@ class BlockParser:
         return False
 
     def _parse_outside(self) -> bool:
-        found = self.opener.first(self._rest, len(self._rest))
-        if found is None:
+        match = self.opener.first(self._rest, len(self._rest))
+        if match is None:
             certain = len(self._rest) - self.opener.partial_length(self._rest)
             self._add_text(self._rest[:certain])
             self._rest = self._rest[certain:]
             return False
-        self._add_text(self._rest[: found.start()])
-        self._rest = self._rest[found.start() :]
+        self._add_text(self._rest[: match.start()])
+        self._rest = self._rest[match.start() :]
         self._raw, self._length, self._open = [], 0, True
-        self._consume(found.end() - found.start())
+        self._consume(match.end() - match.start())
         self._begin()
         return True
 
@@ -329,13 +329,13 @@ class SearchReplaceParser(BlockParser):
 
     def _parse_inside(self, limit: int) -> bool:
         markers = (self._after_original, self._after_proposed, self._after_reason)[len(self._fields)]
-        found = markers.first(self._rest, min(limit, len(self._rest)))
-        if found is None:
+        match = markers.first(self._rest, min(limit, len(self._rest)))
+        if match is None:
             certain = min(len(self._rest) - markers.partial_length(self._rest), limit)
             self._field_parts.append(self._consume(certain))
             return False
-        self._field_parts.append(self._consume(found.start()))
-        marker = found.group()
+        self._field_parts.append(self._consume(match.start()))
+        marker = match.group()
         if marker.endswith((_SEARCH, _SEARCH[:-1])):
             self._consume(1)
             self._break("nested")
@@ -395,19 +395,19 @@ class TagParser(BlockParser):
 
     def _parse_field(self, limit: int) -> bool:
         markers = self._closers[self._field]
-        found = markers.first(self._rest, min(limit, len(self._rest)))
-        if found is None:
+        match = markers.first(self._rest, min(limit, len(self._rest)))
+        if match is None:
             certain = min(len(self._rest) - markers.partial_length(self._rest), limit)
             self._field_parts.append(self._consume(certain))
             return False
-        self._field_parts.append(self._consume(found.start()))
-        if found.group() == "<change>":
+        self._field_parts.append(self._consume(match.start()))
+        if match.group() == "<change>":
             self._break("nested")
-        elif found.group() == "</change>":
+        elif match.group() == "</change>":
             self._consume(len("</change>"))
             self._break("garbled")
         else:
-            self._consume(found.end() - found.start())
+            self._consume(match.end() - match.start())
             self._fields[self._field] = _strip_edge_newlines("".join(self._field_parts))
             self._field = ""
         return True
@@ -417,13 +417,13 @@ class TagParser(BlockParser):
         if space:
             self._consume(space.end())
             return True
-        found = self._between.first(self._rest, min(limit, len(self._rest)))
-        if found is None or found.start():
+        match = self._between.first(self._rest, min(limit, len(self._rest)))
+        if match is None or match.start():
             if self._between.could_begin(self._rest[:limit]):
                 return False
             self._break("garbled")
             return True
-        marker = found.group()
+        marker = match.group()
         if marker == "<change>":
             self._break("nested")
             return True

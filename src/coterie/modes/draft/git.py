@@ -189,26 +189,26 @@ class DocumentRepository:
         head = self.head(branch)
         if head is None:
             return []
-        found = []
+        documents = []
         for path, blob in _markdown(self.git[head].peel(pygit2.Tree), PurePosixPath()):
-            found.append((path, document_title(path, blob.data.decode("utf-8", "replace"))))
-        return sorted(found)
+            documents.append((path, document_title(path, blob.data.decode("utf-8", "replace"))))
+        return sorted(documents)
 
     def recent(self, branch: str, limit: int) -> list[RecentDocument]:
         """Recently changed documents, newest first. Only the last commits are searched."""
         head = self.head(branch)
-        found: dict[str, RecentDocument] = {}
+        recent: dict[str, RecentDocument] = {}
         if head is None:
             return []
         for commit in islice(self.git.walk(head, SortMode.TOPOLOGICAL), _RECENT_COMMITS):
             for path in self._changed_paths(commit):
-                blob = self.blob_at(head, path) if path not in found else None
+                blob = self.blob_at(head, path) if path not in recent else None
                 if blob is not None:
                     title = document_title(path, blob.data.decode("utf-8", "replace"))
-                    found[path] = RecentDocument(path, title, commit.commit_time)
-            if len(found) >= limit:
+                    recent[path] = RecentDocument(path, title, commit.commit_time)
+            if len(recent) >= limit:
                 break
-        return list(found.values())[:limit]
+        return list(recent.values())[:limit]
 
     def _changed_paths(self, commit: pygit2.Commit) -> list[str]:
         """The documents that a commit changed."""
@@ -228,17 +228,17 @@ class DocumentRepository:
         return DocumentVersion(path, branch, revision, str(entry.id), decode_blob(entry, path))
 
     def blob_text(self, blob: str) -> str:
-        found = self.git.get(blob)
-        if not isinstance(found, pygit2.Blob):
+        entry = self.git.get(blob)
+        if not isinstance(entry, pygit2.Blob):
             raise NoSuchDocument("This version of the document is not in the repository.", "Reload the document.")
-        return decode_blob(found, "The document")
+        return decode_blob(entry, "The document")
 
     def blob_at(self, commit: str, path: str) -> pygit2.Blob | None:
         try:
-            found = self.git[commit].peel(pygit2.Tree)[path]
+            entry = self.git[commit].peel(pygit2.Tree)[path]
         except KeyError:
             return None
-        return found if isinstance(found, pygit2.Blob) and found.filemode in _REGULAR_FILES else None
+        return entry if isinstance(entry, pygit2.Blob) and entry.filemode in _REGULAR_FILES else None
 
     def history(self, branch: str, limit: int = 100, path: str | None = None) -> list[Revision]:
         """Commits, newest first; with `path`, only those that changed that document."""
@@ -257,12 +257,12 @@ class DocumentRepository:
 
     def find_changes(self, branch: str, changes: Collection[str], until: str | None = None) -> dict[str, Revision]:
         """The newest commit with the trailer of each change, searched back to `until`."""
-        found: dict[str, Revision] = {}
+        revisions: dict[str, Revision] = {}
         for revision in self.walk(branch, until=until):
             change = revision.trailers.get(CHANGE_TRAILER, "")
             if change in changes:
-                found.setdefault(change, revision)
-        return found
+                revisions.setdefault(change, revision)
+        return revisions
 
     def compare(self, source: str, target: str) -> list[DocumentDiff]:
         """The documents that merging one branch into another would change, each with its patch."""
@@ -272,14 +272,14 @@ class DocumentRepository:
         ours, theirs = pygit2.Oid(hex=heads[0]), pygit2.Oid(hex=heads[1])
         base = self.git.merge_base(ours, theirs)
         patches = self.git.diff(str(base) if base is not None else heads[0], heads[1], context_lines=3)
-        found: list[DocumentDiff] = []
+        diffs: list[DocumentDiff] = []
         for patch in patches:
             if patch is None:
                 continue
             path = patch.delta.new_file.path
             if path.lower().endswith(MARKDOWN_SUFFIXES):
-                found.append(DocumentDiff(path, patch.text or ""))
-        return found
+                diffs.append(DocumentDiff(path, patch.text or ""))
+        return diffs
 
     def blame(self, branch: str, path: str, line: int) -> Revision | None:
         """The commit that last changed a line, counted from 1."""
@@ -309,8 +309,8 @@ def _revision(commit: pygit2.Commit) -> Revision:
 
 
 def document_title(path: str, text: str) -> str:
-    found = _TITLE.search(text)
-    return found.group(1) if found else PurePosixPath(path).stem
+    match = _TITLE.search(text)
+    return match.group(1) if match else PurePosixPath(path).stem
 
 
 def validate_path(path: str) -> str:

@@ -168,7 +168,7 @@ class LiveDocuments:
         return self._documents[key]
 
     def open_documents(self, workspace: str, branch: str) -> set[str]:
-        return {document for of, on, document in self._documents if (of, on) == (workspace, branch)}
+        return {key[2] for key in self._documents if key[:2] == (workspace, branch)}
 
     def revision(self, workspace: str, document: str, branch: str) -> int:
         """Grows with every update and every commit; 0 if the document is not open."""

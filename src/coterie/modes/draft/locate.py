@@ -53,12 +53,12 @@ def locate(document: str, quote: str, within: Span | None = None) -> MatchResult
     if not quote.strip():
         return NoMatch("absent")
     unescaped = unescape(quote)
-    found = _locate_text(document, quote, within)
-    if found is None and unescaped != quote:
-        found = _locate_text(document, unescaped, within)
-        found = Match(found.span, "markup") if isinstance(found, Match) else found
+    result = _locate_text(document, quote, within)
+    if result is None and unescaped != quote:
+        result = _locate_text(document, unescaped, within)
+        result = Match(result.span, "markup") if isinstance(result, Match) else result
     return (
-        found
+        result
         or _locate_without_markup(document, quote, within)
         or _locate_with_ellipsis(document, quote, within)
         or _locate_nearest(document, quote, within)
@@ -125,14 +125,14 @@ def _single_match(spans: Sequence[Span], how: MatchKind, within: Span | None) ->
     return NoMatch("ambiguous", len(spans)) if spans else None
 
 
-def occurrences(text: str, wanted: str, start: int = 0, end: int | None = None, limit: int | None = None) -> list[int]:
+def occurrences(text: str, needle: str, start: int = 0, end: int | None = None, limit: int | None = None) -> list[int]:
     """The offsets of a string, overlapping ones included; none of an empty string."""
-    found: list[int] = []
-    at = text.find(wanted, start, end) if wanted else -1
-    while at >= 0 and (limit is None or len(found) < limit):
-        found.append(at)
-        at = text.find(wanted, at + 1, end)
-    return found
+    offsets: list[int] = []
+    offset = text.find(needle, start, end) if needle else -1
+    while offset >= 0 and (limit is None or len(offsets) < limit):
+        offsets.append(offset)
+        offset = text.find(needle, offset + 1, end)
+    return offsets
 
 
 # --- ellipses ------------------------------------------------------------------------------------------------
@@ -376,16 +376,16 @@ def _find_nearest(
     text, wanted = _to_symbols(document.text)[start:end], _to_symbols(quote)
     if not (_MIN_LENGTH <= len(quote) <= _MAX_LENGTH and text):
         return None
-    found = edlib.align(wanted, text, mode="HW", task="path", k=int(_MAX_DISTANCE * len(wanted)))
-    if found["editDistance"] < 0 or not found["locations"]:
+    alignment = edlib.align(wanted, text, mode="HW", task="path", k=int(_MAX_DISTANCE * len(wanted)))
+    if alignment["editDistance"] < 0 or not alignment["locations"]:
         return None
-    distance: int = found["editDistance"]
-    first, last = found["locations"][0]
+    distance: int = alignment["editDistance"]
+    first, last = alignment["locations"][0]
     rival_distance = distance + max(2, int(_MIN_LEAD * len(wanted)))
     ambiguous = _has_rival(wanted, text, first, last + 1, rival_distance) and not _leads_by_words(
         document, quote, start + first, start + last + 1
     )
-    exact_words = _exact_words(document, quote, found["cigar"], start + first)
+    exact_words = _exact_words(document, quote, alignment["cigar"], start + first)
     if len(exact_words) < _MIN_EXACT_WORDS * len(_word_spans(quote)):
         return None  # letters agree, but not words: one long address can outweigh a sentence
     left, right = _align_to_words(document, quote, raw_quote, exact_words)

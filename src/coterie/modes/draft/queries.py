@@ -140,10 +140,10 @@ class ThreadQueries:
         return {room.partition(":")[2]: (name, Path(folder)) for room, name, folder in rows}
 
     def folder(self, workspace: str) -> Path:
-        found = self.workspaces().get(workspace)
-        if found is None:
+        entry = self.workspaces().get(workspace)
+        if entry is None:
             raise NoSuchDocument("There is no such workspace.", "List the workspaces, or open a folder as one.")
-        return found[1]
+        return entry[1]
 
     def thread(self, room: str) -> Thread:
         rows = self._store.query(f"SELECT {_THREAD_COLUMNS} FROM draft_thread WHERE room = ?", (room,))  # noqa: S608
@@ -173,8 +173,8 @@ class ThreadQueries:
 
     def quote(self, room: str, turn: str) -> AnchorData | None:
         """The selection that a message refers to."""
-        found = self.selection(room, turn)
-        return found[0] if found else None
+        selection = self.selection(room, turn)
+        return selection[0] if selection else None
 
     def selection(self, room: str, turn: str) -> tuple[AnchorData, str] | None:
         """The selection that a message refers to, and the blob it was made in."""
@@ -205,10 +205,10 @@ class ProposalQueries:
         self._store = store
 
     def proposal(self, proposal_id: str) -> Proposal:
-        found = self._select("id = ?", (proposal_id,))
-        if not found:
+        proposals = self._select("id = ?", (proposal_id,))
+        if not proposals:
             raise NoSuchDocument("There is no such proposal.", "Reload the thread.")
-        return found[0]
+        return proposals[0]
 
     def has(self, proposal_id: str) -> bool:
         return bool(self._store.query("SELECT 1 FROM draft_change WHERE id = ?", (proposal_id,)))

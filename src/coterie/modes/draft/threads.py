@@ -267,8 +267,8 @@ class Threads:
         try:
             caller = Caller(thread.room, proposal.author)
             answer = await self._models.ask(Role.DRAFT, prompt, caller=caller, task=task)
-            found = _QUOTE.search(answer.text)
-            quote = found.group(1) if found else ""
+            match = _QUOTE.search(answer.text)
+            quote = match.group(1) if match else ""
         except ModelError as error:
             _log.info("no better quote", change=proposal.id, error=error.what)
         context = self.current_anchor(thread, version)
@@ -318,9 +318,9 @@ class Threads:
             requested = next((character.name for character in self._characters.all() if character.id == to), to)
             raise NoSuchCharacter(f"{requested} is not in this thread.", f"Here are: {', '.join(names.values())}.")
         named = [
-            (found.start(), number)
+            (match.start(), number)
             for number, member in enumerate(thread.members)
-            if (found := re.search(rf"(?<!\w){re.escape(names[member.bot])}(?!\w)", text, re.IGNORECASE))
+            if (match := re.search(rf"(?<!\w){re.escape(names[member.bot])}(?!\w)", text, re.IGNORECASE))
         ]
         return thread.members[min(named)[1] if named else 0]
 
