@@ -15,7 +15,7 @@ from coterie.base.clock import ManualClock
 from coterie.eventstore import Store
 
 pytest.register_assert_rewrite("tests.contracts")
-# A shell that runs the tests in the background lets all that they start ignore Ctrl-C, and some of them press it.
+# A shell that runs the tests in the background makes them ignore SIGINT, which some of them send.
 signal.signal(signal.SIGINT, signal.default_int_handler)
 settings.register_profile(
     "coterie", deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture]

@@ -50,34 +50,34 @@ def write(folder: Path, text: str) -> Path:
     return path
 
 
-def loaded(folder: Path, text: str, **layers: Any) -> LoadedSettings[Model]:
+def load(folder: Path, text: str, **layers: Any) -> LoadedSettings[Model]:
     return load_config(Model, file=write(folder, text), **layers)
 
 
-def refused(folder: Path, text: str, **layers: Any) -> str:
+def load_error(folder: Path, text: str, **layers: Any) -> str:
     with pytest.raises(ConfigError) as caught:
-        loaded(folder, text, **layers)
+        load(folder, text, **layers)
     assert caught.value.fix
     return caught.value.what
 
 
 def test_defaults_apply_without_any_source(tmp_path: Path) -> None:
-    found = load_config(Model, file=tmp_path / "none.toml")
-    assert found.settings == Model()
-    assert found.origin("server.port") == "default"
+    result = load_config(Model, file=tmp_path / "none.toml")
+    assert result.settings == Model()
+    assert result.origin("server.port") == "default"
 
 
 def test_later_layers_override_and_origins_are_recorded(tmp_path: Path) -> None:
-    found = loaded(
+    result = load(
         tmp_path,
         '[server]\nhost = "::1"\nport = 1\nnames = ["file"]\n',
         database={"server.port": 2, "server.names": ["page"]},
         environ={"COTERIE_SERVER__NAMES": '["a", "b"]', "COTERIE_HOME": "/x", "UNRELATED__THING": "y"},
     )
-    assert found.settings.server == Server(host="::1", port=2, names=["a", "b"])
-    assert found.origin("server.host") == "config.toml line 2"
-    assert found.origin("server.port") == "set on the settings page"
-    assert found.origin("server.names") == "environment variable COTERIE_SERVER__NAMES"
+    assert result.settings.server == Server(host="::1", port=2, names=["a", "b"])
+    assert result.origin("server.host") == "config.toml line 2"
+    assert result.origin("server.port") == "set on the settings page"
+    assert result.origin("server.names") == "environment variable COTERIE_SERVER__NAMES"
 
 
 def test_a_number_from_the_environment_is_a_number(tmp_path: Path) -> None:
@@ -96,43 +96,43 @@ url = "first"
 [[llm.order]]
 url = "second"
 """
-    found = loaded(tmp_path, text)
-    assert set(found.settings.llm.provider) == {"my own", "other"}
-    assert [provider.url for provider in found.settings.llm.order] == ["first", "second"]
-    assert found.origin("llm.token") == "config.toml line 2"
-    assert found.origin("llm.provider.my own.url") == "config.toml line 4"
-    assert found.origin("llm.provider.other.weight") == "config.toml line 6"
-    assert found.origin("llm.order") == "config.toml line 7"
+    result = load(tmp_path, text)
+    assert set(result.settings.llm.provider) == {"my own", "other"}
+    assert [provider.url for provider in result.settings.llm.order] == ["first", "second"]
+    assert result.origin("llm.token") == "config.toml line 2"
+    assert result.origin("llm.provider.my own.url") == "config.toml line 4"
+    assert result.origin("llm.provider.other.weight") == "config.toml line 6"
+    assert result.origin("llm.order") == "config.toml line 7"
 
 
 def test_a_reference_to_the_environment_is_resolved(tmp_path: Path) -> None:
     text = '[server]\nport = "env:MY_PORT"\nnames = ["env:MY_NAME", "plain", "env:not a name"]\n'
-    found = loaded(tmp_path, text, environ={"MY_PORT": "81", "MY_NAME": "mara"})
-    assert found.settings.server.port == 81
-    assert found.settings.server.names == ["mara", "plain", "env:not a name"]
-    assert found.origin("server.port") == "config.toml line 2"
+    result = load(tmp_path, text, environ={"MY_PORT": "81", "MY_NAME": "mara"})
+    assert result.settings.server.port == 81
+    assert result.settings.server.names == ["mara", "plain", "env:not a name"]
+    assert result.origin("server.port") == "config.toml line 2"
 
 
 def test_a_missing_variable_is_named_with_its_origin(tmp_path: Path) -> None:
-    what = refused(tmp_path, '[server]\n\nhost = "env:NOT_THERE"\n')
+    what = load_error(tmp_path, '[server]\n\nhost = "env:NOT_THERE"\n')
     assert what == ("server.host (config.toml line 3) refers to the environment variable NOT_THERE, which is not set.")
 
 
 def test_a_secret_is_resolved_and_then_redacted(tmp_path: Path) -> None:
-    found = loaded(tmp_path, '[llm]\ntoken = "secret:openai"\n', secret={"openai": "very-hidden-1"}.get)
-    assert found.settings.llm.token.get_secret_value() == "very-hidden-1"
+    result = load(tmp_path, '[llm]\ntoken = "secret:openai"\n', secret={"openai": "very-hidden-1"}.get)
+    assert result.settings.llm.token.get_secret_value() == "very-hidden-1"
     assert redact("it is very-hidden-1") == f"it is {REDACTED}"
 
 
 @pytest.mark.parametrize("store", [None, {}.get])
 def test_a_missing_secret_names_the_command_to_store_it(tmp_path: Path, store: Any) -> None:
     with pytest.raises(ConfigError, match="refers to the secret openai") as caught:
-        loaded(tmp_path, '[llm]\ntoken = "secret:openai"\n', secret=store)
+        load(tmp_path, '[llm]\ntoken = "secret:openai"\n', secret=store)
     assert caught.value.fix == "Store it with: coterie secrets set openai"
 
 
 def test_secret_fields_are_redacted_at_every_depth(tmp_path: Path) -> None:
-    loaded(
+    load(
         tmp_path,
         '[llm]\ntoken = "plain-secret-1"\n[llm.provider.a]\nkey = "plain-secret-2"\n'
         '[[llm.order]]\nkey = "plain-secret-3"\n',
@@ -161,7 +161,7 @@ def test_secret_fields_are_redacted_at_every_depth(tmp_path: Path) -> None:
     ],
 )
 def test_a_typo_names_the_key_the_line_and_what_was_meant(tmp_path: Path, text: str, what: str) -> None:
-    assert refused(tmp_path, text) == what
+    assert load_error(tmp_path, text) == what
 
 
 @pytest.mark.parametrize(
@@ -186,7 +186,7 @@ def test_a_typo_names_the_key_the_line_and_what_was_meant(tmp_path: Path, text: 
 def test_a_wrong_value_names_the_key_the_line_and_what_was_expected(
     tmp_path: Path, text: str, parts: list[str]
 ) -> None:
-    what = refused(tmp_path, text)
+    what = load_error(tmp_path, text)
     for part in parts:
         assert part in what
 
@@ -198,19 +198,19 @@ def test_a_wrong_value_in_the_environment_names_the_variable() -> None:
 
 
 def test_all_errors_are_reported_together(tmp_path: Path) -> None:
-    what = refused(tmp_path, "[server]\nprot = 1\nport = 'x'\n")
+    what = load_error(tmp_path, "[server]\nprot = 1\nport = 'x'\n")
     assert "server.prot" in what
     assert "server.port" in what
 
 
 def test_line_numbers_are_right_after_a_multi_line_string(tmp_path: Path) -> None:
     text = '[server]\nhost = """\nport = 1\n[llm]\n"""\nport = "x"\n'
-    assert "server.port (config.toml line 6)" in refused(tmp_path, text)
+    assert "server.port (config.toml line 6)" in load_error(tmp_path, text)
 
 
 @pytest.mark.parametrize("text", ["[server\nport = 1", "port 1", 'host = "open', "port = 1\nport = 2"])
 def test_invalid_toml_is_reported_with_its_line(tmp_path: Path, text: str) -> None:
-    what = refused(tmp_path, text)
+    what = load_error(tmp_path, text)
     assert "config.toml is not valid TOML" in what
     assert "line" in what or "end of document" in what
 
@@ -242,7 +242,9 @@ def test_a_folder_instead_of_the_file_is_reported(tmp_path: Path) -> None:
 )
 def test_a_secret_never_appears_in_an_error(tmp_path: Path, text: str) -> None:
     hidden = f"never-{new_id()}"  # not registered by any other test
-    what = refused(tmp_path, text.replace("never-shown-9", hidden), environ={"HIDDEN": hidden}, secret=lambda _: hidden)
+    what = load_error(
+        tmp_path, text.replace("never-shown-9", hidden), environ={"HIDDEN": hidden}, secret=lambda _: hidden
+    )
     assert hidden not in what
 
 

@@ -33,16 +33,16 @@ class Model(Section):
     colours: Colours = Colours()
 
 
-def uncommented(text: str) -> str:
+def uncomment(text: str) -> str:
     return re.sub(r"^# (\[[\w.]+\]|\w+ = .*)$", r"\1", text, flags=re.MULTILINE)
 
 
-def given(section: Section, prefix: str = "") -> Iterator[str]:
+def example_keys(section: Section, prefix: str = "") -> Iterator[str]:
     """The keys of all settings with a default that is not None, which TOML cannot represent."""
     for name in type(section).model_fields:
         value = getattr(section, name)
         if isinstance(value, Section):
-            yield from list(given(value, f"{prefix}{name}.")) or [f"{prefix}{name}"]
+            yield from list(example_keys(value, f"{prefix}{name}.")) or [f"{prefix}{name}"]
         elif value is not None and value != {}:
             yield f"{prefix}{name}"
 
@@ -50,19 +50,19 @@ def given(section: Section, prefix: str = "") -> Iterator[str]:
 def test_the_example_sets_nothing(tmp_path: Path) -> None:
     path = tmp_path / "config.toml"
     path.write_text(example_config(Settings), encoding="utf-8")
-    found = load_config(Settings, file=path)
-    assert found.settings == Settings()
-    assert not found.origins
+    result = load_config(Settings, file=path)
+    assert result.settings == Settings()
+    assert not result.origins
 
 
 def test_uncommented_it_loads_back_to_the_defaults(tmp_path: Path) -> None:
     path = tmp_path / "config.toml"
     for model in (Settings, Model):
-        path.write_text(uncommented(example_config(model)), encoding="utf-8")
-        found = load_config(model, file=path)
-        assert found.settings == model()
-        keys = {key for key, origin in found.origins.items() if origin != "default"}
-        assert keys == set(given(model()))
+        path.write_text(uncomment(example_config(model)), encoding="utf-8")
+        result = load_config(model, file=path)
+        assert result.settings == model()
+        keys = {key for key, origin in result.origins.items() if origin != "default"}
+        assert keys == set(example_keys(model()))
 
 
 def test_the_example_describes_each_setting() -> None:

@@ -9,14 +9,14 @@ from coterie.base.ids import id_time_ms, new_id
 
 
 def test_ids_have_26_characters_without_ambiguous_ones() -> None:
-    made = new_id()
-    assert len(made) == 26
-    assert not set(made) & set("ILOU")
+    identifier = new_id()
+    assert len(identifier) == 26
+    assert not set(identifier) & set("ILOU")
 
 
 def test_ids_sort_by_creation_time() -> None:
-    made = [new_id() for _ in range(2_000)]
-    assert made == sorted(set(made))
+    ids = [new_id() for _ in range(2_000)]
+    assert ids == sorted(set(ids))
 
 
 def test_ids_stay_in_order_under_threads() -> None:

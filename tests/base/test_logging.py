@@ -19,7 +19,7 @@ redact.register(SECRET)
 
 
 @pytest.fixture(autouse=True)
-def as_it_was() -> Iterator[None]:
+def restore_logging() -> Iterator[None]:
     root = logging.getLogger()
     handlers, level = list(root.handlers), root.level
     yield

@@ -19,9 +19,9 @@ secrets = st.text(st.characters(codec="utf-8", exclude_characters="[]"), min_siz
 around = st.text(st.characters(codec="utf-8", exclude_characters="[]"), max_size=30)
 
 
-def masking(*known: str) -> Redactor:
+def redactor_for(*secrets: str) -> Redactor:
     mask = Redactor()
-    for secret in known:
+    for secret in secrets:
         mask.register(secret)
     return mask
 
@@ -45,7 +45,7 @@ def masking(*known: str) -> Redactor:
     ],
 )
 def test_a_registered_secret_is_redacted_in_every_encoding(form: str) -> None:
-    mask = masking(SECRET)
+    mask = redactor_for(SECRET)
     masked = mask(f"before {form} after")
     assert masked.startswith("before " + REDACTED)
     assert masked.endswith(" after")
@@ -56,7 +56,7 @@ def test_a_registered_secret_is_redacted_in_every_encoding(form: str) -> None:
 @pytest.mark.parametrize("offset", [0, 1, 2])
 def test_base64_is_found_at_every_offset(offset: int) -> None:
     text = base64.b64encode(b"u" * offset + SECRET.encode() + b":tail").decode()
-    assert REDACTED in masking(SECRET)(text)
+    assert REDACTED in redactor_for(SECRET)(text)
 
 
 @pytest.mark.parametrize(
@@ -82,29 +82,29 @@ def test_a_bearer_token_is_redacted_and_the_scheme_stays() -> None:
 
 @pytest.mark.parametrize("text", ["risk-averse people", "task-0123456789", "sk-short", "nothing here", "AIza is short"])
 def test_ordinary_text_is_unchanged(text: str) -> None:
-    mask = masking("hunter2")
+    mask = redactor_for("hunter2")
     assert mask(text) == text
     assert not mask.contains_secret(text)
 
 
 def test_very_short_secrets_are_ignored() -> None:
-    assert masking("cat")("the cat sat") == "the cat sat"
+    assert redactor_for("cat")("the cat sat") == "the cat sat"
 
 
 def test_a_secret_within_a_secret_is_redacted_completely() -> None:
-    assert masking("hunter2", "my-hunter2-key")("x my-hunter2-key y hunter2") == f"x {REDACTED} y {REDACTED}"
+    assert redactor_for("hunter2", "my-hunter2-key")("x my-hunter2-key y hunter2") == f"x {REDACTED} y {REDACTED}"
 
 
 @given(secrets, around, around)
 def test_plain_text_never_keeps_a_registered_secret(secret: str, before: str, after: str) -> None:
     assume(secret not in REDACTED)
-    assert secret not in masking(secret)(before + secret + after)
+    assert secret not in redactor_for(secret)(before + secret + after)
 
 
 @given(secrets, around, around, st.booleans())
 def test_hex_never_keeps_it(secret: str, before: str, after: str, upper: bool) -> None:
     text = (before + secret + after).encode().hex()
-    masked = masking(secret)(text.upper() if upper else text)
+    masked = redactor_for(secret)(text.upper() if upper else text)
     assert secret.encode().hex() not in masked.lower()
     assert REDACTED in masked
 
@@ -117,7 +117,7 @@ def test_urls_never_keep_it(secret: str, before: str, after: str, safe: str, low
             quote(letter, safe=safe).lower() if len(quote(letter, safe=safe)) > 1 else letter for letter in secret
         )
     assume(form not in REDACTED)
-    assert form not in masking(secret)(quote(before, safe="") + form + quote(after, safe=""))
+    assert form not in redactor_for(secret)(quote(before, safe="") + form + quote(after, safe=""))
 
 
 @given(secrets, around, around, st.booleans())
@@ -126,7 +126,7 @@ def test_base64_never_keeps_it(secret: str, before: str, after: str, url: bool) 
     start, end = len(before.encode()), len((before + secret).encode())
     text = encode((before + secret + after).encode()).decode()
     own = text[-(-start * 8 // 6) : end * 8 // 6]
-    masked = masking(secret)(text)
+    masked = redactor_for(secret)(text)
     assert own not in masked
     assert REDACTED in masked
 

@@ -25,34 +25,34 @@ def path(tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-def vault(path: Path) -> SecretsStore:
+def store(path: Path) -> SecretsStore:
     return SecretsStore(path, lambda: "open sesame")
 
 
-def test_d19_a_secret_survives_a_restart_and_is_not_in_the_file(vault: SecretsStore, path: Path) -> None:
-    vault.set("featherless", VALUE)
+def test_d19_a_secret_survives_a_restart_and_is_not_in_the_file(store: SecretsStore, path: Path) -> None:
+    store.set("featherless", VALUE)
     assert SecretsStore(path, lambda: "open sesame").get("featherless") == VALUE
     assert VALUE not in path.read_text()
     assert stat.S_IMODE(path.stat().st_mode) == 0o600
 
 
-def test_d19_argon2id_64_mb_3_passes_4_lanes(vault: SecretsStore, path: Path) -> None:
-    vault.set("a", VALUE)
+def test_d19_argon2id_64_mb_3_passes_4_lanes(store: SecretsStore, path: Path) -> None:
+    store.set("a", VALUE)
     source = json.loads(path.read_text())["key"]
     assert (source["from"], source["memory_kib"], source["passes"], source["lanes"]) == ("argon2id", 65536, 3, 4)
 
 
-def test_d19_every_write_has_a_new_twelve_byte_nonce(vault: SecretsStore, path: Path) -> None:
+def test_d19_every_write_has_a_new_twelve_byte_nonce(store: SecretsStore, path: Path) -> None:
     nonces = set()
     for _ in range(20):
-        vault.set("a", VALUE)
+        store.set("a", VALUE)
         nonces.add(json.loads(path.read_text())["entries"]["a"]["nonce"])
     assert len(nonces) == 20
     assert {len(vault_module._from_base64(nonce)) for nonce in nonces} == {12}
 
 
-def test_d19_a_wrong_passphrase_decrypts_and_changes_nothing(vault: SecretsStore, path: Path) -> None:
-    vault.set("a", VALUE)
+def test_d19_a_wrong_passphrase_decrypts_and_changes_nothing(store: SecretsStore, path: Path) -> None:
+    store.set("a", VALUE)
     before = path.read_bytes()
     stranger = SecretsStore(path, lambda: "close sesame")
     with pytest.raises(WrongPassphrase):
@@ -70,62 +70,62 @@ def test_d19_without_a_passphrase_the_error_says_how_to_give_one(path: Path) -> 
 @pytest.mark.parametrize(
     "change", [{"kind": "tool"}, {"grants": ["shell"]}, {"kind": "tool", "grants": ["shell"]}], ids=str
 )
-def test_d19_adding_a_grant_in_the_file_is_detected(change: dict[str, object], vault: SecretsStore, path: Path) -> None:
-    vault.set("a", VALUE)
+def test_d19_adding_a_grant_in_the_file_is_detected(change: dict[str, object], store: SecretsStore, path: Path) -> None:
+    store.set("a", VALUE)
     data = json.loads(path.read_text())
     data["entries"]["a"].update(change)
     path.write_text(json.dumps(data))
     try:
-        assert vault.for_tool("shell") == {}
-        assert vault.get("a") is None
+        assert store.for_tool("shell") == {}
+        assert store.get("a") is None
     except SecretsError as error:
         assert "changed outside" in error.what
 
 
-def test_d19_swapping_two_entries_is_detected(vault: SecretsStore, path: Path) -> None:
-    vault.set("a", VALUE)
-    vault.set("b", VALUE + "2")
+def test_d19_swapping_two_entries_is_detected(store: SecretsStore, path: Path) -> None:
+    store.set("a", VALUE)
+    store.set("b", VALUE + "2")
     data = json.loads(path.read_text())
     entries = data["entries"]
     entries["a"], entries["b"] = entries["b"], entries["a"]
     path.write_text(json.dumps(data))
     with pytest.raises(SecretsError, match="changed outside"):
-        vault.get("a")
+        store.get("a")
 
 
-def test_d19_a_system_secret_never_reaches_a_tool_and_a_tools_only_its_own(vault: SecretsStore) -> None:
-    vault.set("provider_key", VALUE)
-    vault.set("mail_password", VALUE + "mail", grants=("send_mail",))
-    assert vault.for_tool("send_mail") == {"mail_password": VALUE + "mail"}
-    assert vault.for_tool("shell") == {}
-    assert vault.for_tool("provider_key") == {}
-    assert vault.get("mail_password") is None
+def test_d19_a_system_secret_never_reaches_a_tool_and_a_tools_only_its_own(store: SecretsStore) -> None:
+    store.set("provider_key", VALUE)
+    store.set("mail_password", VALUE + "mail", grants=("send_mail",))
+    assert store.for_tool("send_mail") == {"mail_password": VALUE + "mail"}
+    assert store.for_tool("shell") == {}
+    assert store.for_tool("provider_key") == {}
+    assert store.get("mail_password") is None
 
 
-def test_listing_and_removing_show_no_value(vault: SecretsStore, path: Path) -> None:
-    vault.set("b", VALUE, grants=("y", "x"))
-    vault.set("a", VALUE)
+def test_listing_and_removing_show_no_value(store: SecretsStore, path: Path) -> None:
+    store.set("b", VALUE, grants=("y", "x"))
+    store.set("a", VALUE)
     locked = SecretsStore(path, lambda: None)
     assert [(info.name, info.kind, info.grants) for info in locked.list()] == [
         ("a", "system", ()),
         ("b", "tool", ("x", "y")),
     ]
-    vault.remove("a")
-    assert [info.name for info in vault.list()] == ["b"]
+    store.remove("a")
+    assert [info.name for info in store.list()] == ["b"]
     with pytest.raises(SecretsError, match="no secret called a"):
-        vault.remove("a")
+        store.remove("a")
 
 
 @pytest.mark.parametrize("name", ["", "two words", "../up", "1st", "x" * 65])
-def test_a_bad_name_is_refused(name: str, vault: SecretsStore) -> None:
+def test_a_bad_name_is_refused(name: str, store: SecretsStore) -> None:
     with pytest.raises(SecretsError, match="cannot be the name"):
-        vault.set(name, VALUE)
+        store.set(name, VALUE)
 
 
-def test_a_damaged_file_is_reported_and_not_overwritten(vault: SecretsStore, path: Path) -> None:
+def test_a_damaged_file_is_reported_and_not_overwritten(store: SecretsStore, path: Path) -> None:
     path.write_text("{ half")
     with pytest.raises(SecretsError, match="cannot be read"):
-        vault.set("a", VALUE)
+        store.set("a", VALUE)
     assert path.read_text() == "{ half"
 
 
@@ -166,13 +166,13 @@ class _Root(BaseModel):
     models: _Models = _Models()
 
 
-def test_d19_a_secret_reference_in_the_settings_is_resolved(vault: SecretsStore, tmp_path: Path) -> None:
-    vault.set("featherless", VALUE)
+def test_d19_a_secret_reference_in_the_settings_is_resolved(store: SecretsStore, tmp_path: Path) -> None:
+    store.set("featherless", VALUE)
     file = tmp_path / "config.toml"
     file.write_text('[models]\napi_key = "secret:featherless"\n')
-    key = load_config(_Root, file=file, secret=vault.get).settings.models.api_key
+    key = load_config(_Root, file=file, secret=store.get).settings.models.api_key
     assert key is not None
     assert key.get_secret_value() == VALUE
     file.write_text('[models]\napi_key = "secret:other"\n')
     with pytest.raises(ConfigError, match="coterie secrets set other"):
-        load_config(_Root, file=file, secret=vault.get)
+        load_config(_Root, file=file, secret=store.get)

@@ -38,9 +38,9 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Paths:
     """An empty data folder that commands in this process use."""
     monkeypatch.setenv("COTERIE_HOME", str(tmp_path / "home"))
     monkeypatch.setattr("coterie.app.all_projections", sample_projections)
-    found = Paths.locate()
-    found.prepare()
-    return found
+    paths = Paths.locate()
+    paths.prepare()
+    return paths
 
 
 @pytest.fixture

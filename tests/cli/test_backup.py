@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -17,22 +18,19 @@ from coterie.ops.backups import list_backups
 from tests.cli.conftest import Call, everything_in
 
 
-def say_more(home: Paths) -> None:
+def append_turn(home: Paths) -> None:
     store = Store.open(home.database, projections=sample_projections())
     store.append_blocking([NewEvent("room:a", SampleTurn(turn="later", speaker="you", text="after the backup"))])
     store.close()
 
 
-def kept_in(home: Paths) -> list[Path]:
+def replaced_databases(home: Paths) -> list[Path]:
     return [path for path in home.root.glob("*.before-restore-*") if not path.name.endswith(("-wal", "-shm"))]
 
 
 def events_in(home: Paths) -> int:
-    reader = LogReader(home.database)
-    try:
+    with closing(LogReader(home.database)) as reader:
         return reader.last_id()
-    finally:
-        reader.close()
 
 
 def test_s28_a_backup_is_taken_and_restored(sample_home: Paths, process: Call, call: Call) -> None:
@@ -41,14 +39,14 @@ def test_s28_a_backup_is_taken_and_restored(sample_home: Paths, process: Call, c
     (path,) = list_backups(sample_home.backups)
     assert before.out.startswith(str(path))
     assert "62 events, checked" in before.out
-    say_more(sample_home)
+    append_turn(sample_home)
     assert events_in(sample_home) == 63
     (sample_home.periodic_snapshots / "20260101T000000000000.snapshot").write_bytes(b"of the other life")
     answer = process("restore", str(path), "--yes")
     assert answer.code == 0, answer.err
     assert events_in(sample_home) == 62
     assert list(sample_home.periodic_snapshots.iterdir()) == []
-    (kept,) = kept_in(sample_home)
+    (kept,) = replaced_databases(sample_home)
     assert str(kept) in answer.out
     reader = LogReader(kept)
     assert reader.last_id() == 63
@@ -93,7 +91,7 @@ def test_a_restore_asks_for_confirmation(sample_home: Paths, call: Call, monkeyp
     call("backup")
     (path,) = list_backups(sample_home.backups)
     before = everything_in(sample_home.root)
-    monkeypatch.setattr("typer.confirm", _no)
+    monkeypatch.setattr("typer.confirm", _decline)
     assert call("restore", str(path)).code == 1
     assert everything_in(sample_home.root) == before
 
@@ -103,7 +101,7 @@ def test_a_bad_backup_is_refused_before_the_confirmation(
 ) -> None:
     call("backup")
     (path,) = list_backups(sample_home.backups)
-    monkeypatch.setattr("typer.confirm", _not_asked)
+    monkeypatch.setattr("typer.confirm", _fail_if_asked)
     lock = ProcessLock(sample_home.database)
     lock.acquire()
     answer = call("restore", str(path))
@@ -113,7 +111,7 @@ def test_a_bad_backup_is_refused_before_the_confirmation(
     assert call("restore", str(path)).code == 9
 
 
-def _not_asked(*_: object, abort: bool) -> None:
+def _fail_if_asked(*_: object, abort: bool) -> None:
     raise AssertionError("asked in vain")
 
 
@@ -122,13 +120,13 @@ def test_a_restore_without_a_database_needs_no_confirmation(
 ) -> None:
     call("backup")
     (path,) = list_backups(sample_home.backups)
-    monkeypatch.setattr("typer.confirm", _no)
+    monkeypatch.setattr("typer.confirm", _decline)
     monkeypatch.setenv("COTERIE_HOME", str(tmp_path / "new"))
     assert call("restore", str(path)).code == 0
     assert (tmp_path / "new" / "coterie.db").exists()
 
 
-def _no(*_: object, abort: bool) -> None:
+def _decline(*_: object, abort: bool) -> None:
     import typer
 
     assert abort
@@ -193,7 +191,7 @@ def test_s28_a_bad_backup_is_refused_and_the_database_stays(
     call("backup")
     (path,) = list_backups(sample_home.backups)
     harm(path)
-    say_more(sample_home)
+    append_turn(sample_home)
     database = sample_home.database.read_bytes()
     answer = call("restore", str(path), "--yes")
     assert answer.code == 9
@@ -209,7 +207,7 @@ def test_two_restores_keep_two_copies(sample_home: Paths, call: Call) -> None:
     (path,) = list_backups(sample_home.backups)
     for _ in range(2):
         assert call("restore", str(path), "--yes").code == 0
-    assert len(kept_in(sample_home)) == 2
+    assert len(replaced_databases(sample_home)) == 2
 
 
 def test_a_damaged_database_can_be_replaced(sample_home: Paths, call: Call) -> None:
@@ -229,4 +227,4 @@ def test_s28_a_failed_restore_by_the_server_changes_nothing_and_is_explained(sam
     assert not ended.ok
     assert ended.what.startswith(f"{path.name} was not restored: ")
     assert events_in(sample_home) == 62
-    assert kept_in(sample_home) == []
+    assert replaced_databases(sample_home) == []

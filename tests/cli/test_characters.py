@@ -22,9 +22,9 @@ def real_projections(home: Paths, monkeypatch: pytest.MonkeyPatch) -> Iterator[N
 
 
 def test_s1_a_character_from_options_is_listed_and_shown_with_its_versions(call: Call, home: Paths) -> None:
-    made = call("characters", "new", "Ada", "--persona", "Repairs clocks.", "--trait", "slow")
-    assert made.code == 0, made.err
-    assert "coterie chat Ada" in made.out
+    created = call("characters", "new", "Ada", "--persona", "Repairs clocks.", "--trait", "slow")
+    assert created.code == 0, created.err
+    assert "coterie chat Ada" in created.out
     assert "Ada" in call("characters", "list").out
     shown = call("characters", "show", "ada").out
     assert "Repairs clocks." in shown
@@ -100,8 +100,8 @@ def test_d11_delete_asks_for_the_name_and_lists_what_is_kept(call: Call) -> None
     call("characters", "new", "Ada")
     assert call("characters", "delete", "Ada", "--confirm", "Eve").code == 21
     assert "Ada" in call("characters", "list").out
-    gone = call("characters", "delete", "ada", "--confirm", "Ada")
-    assert gone.code == 0, gone.err
-    assert "kept" in gone.out
+    deleted = call("characters", "delete", "ada", "--confirm", "Ada")
+    assert deleted.code == 0, deleted.err
+    assert "kept" in deleted.out
     assert "Ada" not in call("characters", "list").out
     assert call("characters", "show", "Ada").code == 21

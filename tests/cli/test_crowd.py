@@ -15,7 +15,7 @@ from tests.cli.conftest import Call
 
 
 @pytest.fixture(autouse=True)
-def views(home: Paths, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+def real_projections(home: Paths, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     monkeypatch.setattr("coterie.app.all_projections", all_projections)
     yield
 

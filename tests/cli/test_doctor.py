@@ -18,9 +18,9 @@ def test_a_healthy_installation_exits_with_0(sample_home: Paths, process: Call) 
 def test_before_the_first_start(home: Paths, call: Call) -> None:
     answer = call("doctor", "--json")
     assert answer.code == 0
-    found = {finding["about"]: finding for finding in map(json.loads, answer.out.splitlines())}
-    assert found["Database"]["state"] == "note"
-    assert set(found["Database"]) == {"about", "state", "what", "fix"}
+    results = {result["about"]: result for result in map(json.loads, answer.out.splitlines())}
+    assert results["Database"]["state"] == "note"
+    assert set(results["Database"]) == {"about", "state", "what", "fix"}
 
 
 def test_a_damaged_database_exits_with_1_and_a_fix(sample_home: Paths, process: Call) -> None:

@@ -14,27 +14,27 @@ from coterie.eventstore import NewEvent, Store
 from tests.cli.conftest import ROOT, Call
 
 
-def parsed(text: str) -> list[dict[str, object]]:
+def parse_lines(text: str) -> list[dict[str, object]]:
     return [json.loads(line) for line in text.splitlines()]
 
 
 def test_the_newest_fifty_are_shown_oldest_first(sample_home: Paths, call: Call) -> None:
     answer = call("events", "--json")
     assert answer.code == 0
-    assert [event["id"] for event in parsed(answer.out)] == list(range(13, 63))
+    assert [event["id"] for event in parse_lines(answer.out)] == list(range(13, 63))
 
 
 def test_filters(sample_home: Paths, call: Call) -> None:
-    assert [event["id"] for event in parsed(call("events", "--json", "--last", "3").out)] == [60, 61, 62]
-    assert [event["id"] for event in parsed(call("events", "--json", "--after", "60").out)] == [61, 62]
-    assert [event["seq"] for event in parsed(call("events", "--json", "--stream", "room:b").out)] == [1, 2]
-    kinds = parsed(call("events", "--json", "--kind", "sample_felt", "--kind", "sample_time_passed").out)
+    assert [event["id"] for event in parse_lines(call("events", "--json", "--last", "3").out)] == [60, 61, 62]
+    assert [event["id"] for event in parse_lines(call("events", "--json", "--after", "60").out)] == [61, 62]
+    assert [event["seq"] for event in parse_lines(call("events", "--json", "--stream", "room:b").out)] == [1, 2]
+    kinds = parse_lines(call("events", "--json", "--kind", "sample_felt", "--kind", "sample_time_passed").out)
     assert {event["kind"] for event in kinds} == {"sample_felt", "sample_time_passed"}
     assert call("events", "--stream", "room:none").out == ""
 
 
 def test_json_contains_the_whole_event(sample_home: Paths, call: Call) -> None:
-    (event,) = parsed(call("events", "--json", "--last", "1").out)
+    (event,) = parse_lines(call("events", "--json", "--last", "1").out)
     assert event.pop("ts")
     assert event == {
         "id": 62,

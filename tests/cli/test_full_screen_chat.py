@@ -17,12 +17,12 @@ from termios import TIOCSWINSZ
 from tests.cli.conftest import ROOT
 
 
-def read_until(screen: int, wanted: str, seconds: float = 120) -> str:
+def read_until(screen: int, expected: str, seconds: float = 120) -> str:
     output, ends = "", time.monotonic() + seconds
-    while wanted not in output and time.monotonic() < ends:
+    while expected not in output and time.monotonic() < ends:
         if select.select([screen], [], [], 0.5)[0]:
             output += os.read(screen, 65_536).decode(errors="replace")
-    assert wanted in output, output[-2_000:]
+    assert expected in output, output[-2_000:]
     return output
 
 

@@ -12,7 +12,7 @@ from coterie.base.paths import Paths
 from tests.cli.conftest import Call
 
 
-def kept(home: Paths) -> str:
+def stored_hash(home: Paths) -> str:
     found: str = tomllib.loads(home.config.read_text())["server"]["password"]
     return found
 
@@ -20,10 +20,10 @@ def kept(home: Paths) -> str:
 def test_p17_a_password_is_stored_as_a_hash(home: Paths, call: Call, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("sys.stdin", io.StringIO("a long password\n"))
     assert call("password").code == 0
-    assert PasswordHasher().verify(kept(home), "a long password")
+    assert PasswordHasher().verify(stored_hash(home), "a long password")
     assert "a long password" not in home.config.read_text()
     assert call("password", "--remove").code == 0
-    assert kept(home) == ""
+    assert stored_hash(home) == ""
 
 
 def test_p17_without_a_password_only_loopback_is_allowed(call: Call) -> None:

@@ -21,7 +21,7 @@ def real_projections(home: Paths, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("coterie.app.all_projections", all_projections)
 
 
-def stranger(home: Paths, account: str) -> PairingRequest:
+def request_access(home: Paths, account: str) -> PairingRequest:
     with open_store(home) as store:
         asking = asyncio.run(People(store, SystemClock()).request_pairing("matrix", account, "Bo\x1b[2J", 15))
         assert asking is not None
@@ -34,13 +34,13 @@ def link(home: Paths, code: str, account: str) -> str:
 
 
 def test_p3_a_request_for_access_is_approved_once(call: Call, home: Paths) -> None:
-    asking = stranger(home, "@bo:here")
+    asking = request_access(home, "@bo:here")
     listed = call("people", "list")
     assert asking.code in listed.out and "@bo:here" in listed.out
     approved = call("people", "approve", asking.code)
     assert approved.code == 0 and "@bo:here on matrix is Bo" in approved.out and "\x1b" not in approved.out
-    again = call("people", "approve", asking.code)
-    assert again.code == 22 and "There is no request" in again.err
+    second = call("people", "approve", asking.code)
+    assert second.code == 22 and "There is no request" in second.err
     listed = call("people", "list")
     assert "may talk with nobody" in listed.out and "Requests access" not in listed.out
 

@@ -15,7 +15,7 @@ from tests.cli.conftest import Call, everything_in
 ERASED = b"xylophone"
 
 
-def holding(home: Paths) -> list[str]:
+def files_with_erased_text(home: Paths) -> list[str]:
     return [name for name, content in everything_in(home.root).items() if ERASED in content]
 
 
@@ -28,11 +28,11 @@ def test_erased_text_is_in_no_file(sample_home: Paths, process: Call, call: Call
     chance = random.Random(3)
     store.append_blocking([sample_event(chance, "room:a", number) for number in range(60, 90)])
     store.close()
-    assert len(holding(sample_home)) == 4
+    assert len(files_with_erased_text(sample_home)) == 4
     answer = process("purge", "room:b", "--yes", "--reason", "asked to")
     assert answer.code == 0, answer.err
     assert answer.out == "Erased 2 events of room:b; event 93 of the log records it.\n"
-    assert holding(sample_home) == []
+    assert files_with_erased_text(sample_home) == []
     reader = LogReader(sample_home.database)
     (event,) = reader.read("instance")
     assert event.payload == Purged(stream="room:b", events=2, first_seq=1, last_seq=2, reason="asked to")
@@ -56,10 +56,10 @@ def test_backups_and_copies_are_reported_and_removed_on_request(sample_home: Pat
     answer = call("purge", "room:b", "--yes")
     assert answer.code == 0
     assert "2 backups and copies still hold them" in answer.err
-    assert len(holding(sample_home)) == 2
+    assert len(files_with_erased_text(sample_home)) == 2
     answer = call("purge", "room:a", "--yes", "--backups")
     assert answer.code == 0
-    assert holding(sample_home) == []
+    assert files_with_erased_text(sample_home) == []
     assert call("verify").code == 0
 
 

@@ -23,38 +23,38 @@ from tests.cli.conftest import Call
 
 
 @pytest.fixture
-def bare(tmp_path: Path) -> dict[str, str]:
+def bare_env(tmp_path: Path) -> dict[str, str]:
     """The environment of a machine without optional programs."""
     empty = tmp_path / "bin"
     empty.mkdir()
     return {"PATH": str(empty), "CHROMIUM": ""}
 
 
-def check_doctor(call: Call, *said: str, code: int = 0, environ: dict[str, str] | None = None) -> None:
+def check_doctor(call: Call, *expected: str, code: int = 0, environ: dict[str, str] | None = None) -> None:
     answer = call("doctor", environ=environ)
     assert answer.code == code, answer.out
-    for line in said:
+    for line in expected:
         assert line in answer.out
 
 
-def test_no_compiler(sample_home: Paths, process: Call, bare: dict[str, str]) -> None:
-    check_doctor(process, "· Compiler: there is none", "→ Install one: apt install build-essential", environ=bare)
+def test_no_compiler(sample_home: Paths, process: Call, bare_env: dict[str, str]) -> None:
+    check_doctor(process, "· Compiler: there is none", "→ Install one: apt install build-essential", environ=bare_env)
 
 
-def test_no_bubblewrap(sample_home: Paths, process: Call, bare: dict[str, str]) -> None:
-    check_doctor(process, "· Sandbox: bubblewrap (bwrap) is not installed.", "apt install bubblewrap", environ=bare)
+def test_no_bubblewrap(sample_home: Paths, process: Call, bare_env: dict[str, str]) -> None:
+    check_doctor(process, "· Sandbox: bubblewrap (bwrap) is not installed.", "apt install bubblewrap", environ=bare_env)
 
 
-def test_no_browser_for_the_tests(sample_home: Paths, process: Call, bare: dict[str, str]) -> None:
-    check_doctor(process, "· Browser: there is no Chromium", "apt install chromium", environ=bare)
+def test_no_browser_for_the_tests(sample_home: Paths, process: Call, bare_env: dict[str, str]) -> None:
+    check_doctor(process, "· Browser: there is no Chromium", "apt install chromium", environ=bare_env)
 
 
 def test_the_port_is_taken(sample_home: Paths, process: Call) -> None:
     with socket.create_server(("127.0.0.1", 0)) as other:
         port = other.getsockname()[1]
         sample_home.config.write_text(f"[server]\nport = {port}\n")
-        said = f"✗ Port: another program listens on 127.0.0.1:{port}"
-        check_doctor(process, said, "→ Stop that program, or use another port: coterie serve --port", code=1)
+        expected = f"✗ Port: another program listens on 127.0.0.1:{port}"
+        check_doctor(process, expected, "→ Stop that program, or use another port: coterie serve --port", code=1)
 
 
 def test_the_disk_is_full(sample_home: Paths, process: Call) -> None:
@@ -65,13 +65,13 @@ def test_the_disk_is_full(sample_home: Paths, process: Call) -> None:
 
 
 def test_the_key_is_wrong(sample_home: Paths, process: Call) -> None:
-    with refusing() as address:
+    with refusing_server() as address:
         sample_home.config.write_text(
             f"[models.providers.example]\nbase_url = '{address}'\napi_key = 'sk-wrong'\n"
             "[models.roles]\nnarrative = 'example/large'\n"
         )
-        said = "✗ Models of example: the key was refused (HTTP 401)"
-        check_doctor(process, said, "→ Store the right one: coterie secrets set example", code=1)
+        expected = "✗ Models of example: the key was refused (HTTP 401)"
+        check_doctor(process, expected, "→ Store the right one: coterie secrets set example", code=1)
     assert "sk-wrong" not in process("doctor").out
 
 
@@ -100,8 +100,8 @@ def test_the_schema_is_old(sample_home: Paths, process: Call) -> None:
 
 def test_an_extra_is_missing(sample_home: Paths, process: Call) -> None:
     sample_home.config.write_text("[desk.tool_servers.notes]\ncommand = ['notes-server']\n")
-    said = "✗ Package: [desk.tool_servers] needs mcp, which is not installed"
-    check_doctor(process, said, "→ pip install 'coterie[mcp]'", code=1, environ={"SAMPLE_WITHOUT": "mcp"})
+    expected = "✗ Package: [desk.tool_servers] needs mcp, which is not installed"
+    check_doctor(process, expected, "→ pip install 'coterie[mcp]'", code=1, environ={"SAMPLE_WITHOUT": "mcp"})
     check_doctor(process, "✓ Packages: everything that the settings need is installed")
 
 
@@ -113,12 +113,12 @@ def test_the_clock_is_skewed(sample_home: Paths, process: Call) -> None:
         [NewEvent("room:a", SampleTurn(turn="late", speaker="you", text="from tomorrow"), actor="you")]
     )
     store.close()
-    said = "✗ Clock: it is 8 days behind the newest event"
-    check_doctor(process, said, "timedatectl set-ntp true", code=1)
+    expected = "✗ Clock: it is 8 days behind the newest event"
+    check_doctor(process, expected, "timedatectl set-ntp true", code=1)
 
 
 @contextmanager
-def refusing() -> Iterator[str]:
+def refusing_server() -> Iterator[str]:
     """A provider that refuses every key."""
 
     class Refuse(http.server.BaseHTTPRequestHandler):

@@ -15,7 +15,7 @@ from coterie.eventstore.sqlite.backup import check_backup, restore, take_backup
 NOW = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
 
 
-async def filled(path: Path, events: int = 40) -> dict[str, str]:
+async def fill_store(path: Path, events: int = 40) -> dict[str, str]:
     store = Store.open(path, projections=sample_projections())
     chance = random.Random(5)
     await store.append([sample_event(chance, "room:a", n) for n in range(events)])
@@ -51,18 +51,18 @@ async def test_s28_a_backup_taken_during_writes_is_consistent(tmp_path: Path) ->
 
 async def test_s28_a_restored_database_equals_the_original(tmp_path: Path) -> None:
     database = tmp_path / "coterie.db"
-    hashes = await filled(database)
+    hashes = await fill_store(database)
     backup = take_backup(database, tmp_path / "backup.db")
     store = Store.open(database, projections=sample_projections())
     await store.append([sample_event(random.Random(9), "room:later", 1)])
     store.close()
-    kept = restore(backup, database, NOW, sample_projections())
+    replaced = restore(backup, database, NOW, sample_projections())
     store = Store.open(database, projections=sample_projections())
     assert store.hashes() == hashes
     assert await store.head("room:later") == 0
     store.close()
-    assert kept is not None
-    before = Store.open(kept, projections=sample_projections())
+    assert replaced is not None
+    before = Store.open(replaced, projections=sample_projections())
     assert await before.head("room:later") == 1
     before.close()
 
@@ -70,16 +70,16 @@ async def test_s28_a_restored_database_equals_the_original(tmp_path: Path) -> No
 @pytest.mark.parametrize("harm", ["cut", "flipped", "not a database", "another program's", "missing"])
 async def test_s28_restore_checks_before_it_replaces(tmp_path: Path, harm: str) -> None:
     database = tmp_path / "coterie.db"
-    await filled(database, 400)
+    await fill_store(database, 400)
     backup = take_backup(database, tmp_path / "backup.db")
-    whole = bytearray(backup.read_bytes())
+    content = bytearray(backup.read_bytes())
     match harm:
         case "cut":
-            backup.write_bytes(whole[:-5000])
+            backup.write_bytes(content[:-5000])
         case "flipped":
-            for at in range(8192, len(whole), 97):
-                whole[at] ^= 0xFF
-            backup.write_bytes(whole)
+            for at in range(8192, len(content), 97):
+                content[at] ^= 0xFF
+            backup.write_bytes(content)
         case "not a database":
             backup.write_text("Dear diary")
         case "another program's":
@@ -98,7 +98,7 @@ async def test_s28_restore_checks_before_it_replaces(tmp_path: Path, harm: str) 
 
 
 async def test_a_changed_projection_in_a_backup_is_detected(tmp_path: Path) -> None:
-    await filled(tmp_path / "coterie.db")
+    await fill_store(tmp_path / "coterie.db")
     backup = take_backup(tmp_path / "coterie.db", tmp_path / "backup.db")
     store = Store.open(backup)
     store.transact(lambda rows: rows.run("UPDATE sample_room SET turns = turns + 1"))
@@ -109,7 +109,7 @@ async def test_a_changed_projection_in_a_backup_is_detected(tmp_path: Path) -> N
 
 async def test_restore_refuses_while_a_server_owns_the_database(tmp_path: Path) -> None:
     database = tmp_path / "coterie.db"
-    await filled(database)
+    await fill_store(database)
     backup = take_backup(database, tmp_path / "backup.db")
     store = Store.open(database)
     with pytest.raises(InUse):
@@ -123,7 +123,7 @@ def test_a_backup_without_a_database_is_refused(tmp_path: Path) -> None:
 
 
 async def test_a_failed_backup_leaves_no_file(tmp_path: Path) -> None:
-    await filled(tmp_path / "coterie.db")
+    await fill_store(tmp_path / "coterie.db")
     target = tmp_path / "folder" / "backup.db"
     (target.parent / "backup.db.partial").mkdir(parents=True)
     with pytest.raises((BackupError, OSError)):
@@ -133,7 +133,7 @@ async def test_a_failed_backup_leaves_no_file(tmp_path: Path) -> None:
 
 async def test_s28_a_crash_during_a_restore_leaves_a_database(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     database = tmp_path / "coterie.db"
-    hashes = await filled(database)
+    hashes = await fill_store(database)
     backup = take_backup(database, tmp_path / "backup.db")
 
     def killed(draft: Path, path: Path) -> None:
@@ -149,7 +149,7 @@ async def test_s28_a_crash_during_a_restore_leaves_a_database(tmp_path: Path, mo
 
 async def test_s28_a_restore_reports_progress(tmp_path: Path) -> None:
     database = tmp_path / "coterie.db"
-    await filled(database)
+    await fill_store(database)
     backup = take_backup(database, tmp_path / "backup.db")
     steps: list[tuple[str, int, int]] = []
     restore(backup, database, NOW, sample_projections(), progress=lambda *step: steps.append(step))

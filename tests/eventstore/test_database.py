@@ -17,18 +17,18 @@ from coterie.eventstore.sqlite.migrations import MIGRATIONS, migrate
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 
 
-def said(text: str) -> NewEvent:
+def turn_event(text: str) -> NewEvent:
     return NewEvent("room:a", SampleTurn(turn=text[:20], speaker="mara", text=text))
 
 
-def filled(path: Path, events: int = 200) -> bytes:
+def write_database(path: Path, events: int = 200) -> bytes:
     store = Store.open(path, projections=sample_projections())
-    store.append_blocking([said(f"{n} {'word ' * 20}") for n in range(events)])
+    store.append_blocking([turn_event(f"{n} {'word ' * 20}") for n in range(events)])
     store.close()
     return path.read_bytes()
 
 
-def refused(path: Path, error: type[CoterieError]) -> CoterieError:
+def open_error(path: Path, error: type[CoterieError]) -> CoterieError:
     with pytest.raises(error) as caught:
         Store.open(path, projections=sample_projections())
     assert caught.value.what and caught.value.fix
@@ -38,45 +38,45 @@ def refused(path: Path, error: type[CoterieError]) -> CoterieError:
 @pytest.mark.parametrize("keep", [0.3, 0.7, 0.95])
 def test_a_truncated_database_is_reported_and_not_changed(tmp_path: Path, keep: float) -> None:
     path = tmp_path / "coterie.db"
-    whole = filled(path)
-    path.write_bytes(whole[: int(len(whole) * keep)])
-    assert "cut short" in refused(path, Corrupt).what
-    assert path.read_bytes() == whole[: int(len(whole) * keep)]
+    content = write_database(path)
+    path.write_bytes(content[: int(len(content) * keep)])
+    assert "cut short" in open_error(path, Corrupt).what
+    assert path.read_bytes() == content[: int(len(content) * keep)]
 
 
 def test_a_file_that_is_not_a_database_is_reported_and_not_changed(tmp_path: Path) -> None:
     path = tmp_path / "coterie.db"
     path.write_text("Dear diary, " * 100)
-    assert "not a Coterie database" in refused(path, Corrupt).what
+    assert "not a Coterie database" in open_error(path, Corrupt).what
     assert path.read_text() == "Dear diary, " * 100
     path.unlink()
     path.mkdir()
-    refused(path, StorageError)
+    open_error(path, StorageError)
 
 
 def test_a_damaged_page_is_reported(tmp_path: Path) -> None:
     path = tmp_path / "coterie.db"
-    whole = bytearray(filled(path))
-    for at in range(4096, len(whole)):
-        whole[at] = 0xAB
-    path.write_bytes(whole)
-    refused(path, Corrupt)
+    content = bytearray(write_database(path))
+    for at in range(4096, len(content)):
+        content[at] = 0xAB
+    path.write_bytes(content)
+    open_error(path, Corrupt)
 
 
 def test_a_full_disk_refuses_the_append_and_loses_nothing(tmp_path: Path) -> None:
     path = tmp_path / "coterie.db"
-    filled(path, 20)
+    write_database(path, 20)
     store = Store.open(path, projections=sample_projections())
     (pages,) = store.query("PRAGMA page_count")[0]
     store.transact(lambda rows: rows.run(f"PRAGMA max_page_count = {pages + 2}"))
     accepted = 20
     with pytest.raises(DiskFull, match="nothing was changed"):
         for n in range(500):
-            store.append_blocking([said(f"more {n} {'x' * 500}")])
+            store.append_blocking([turn_event(f"more {n} {'x' * 500}")])
             accepted += 1
     assert store.reader.head("room:a") == accepted
     store.transact(lambda rows: rows.run(f"PRAGMA max_page_count = {pages + 500}"))
-    store.append_blocking([said("room again")])
+    store.append_blocking([turn_event("room again")])
     hashes = store.hashes()
     store.rebuild()
     assert store.hashes() == hashes
@@ -85,7 +85,7 @@ def test_a_full_disk_refuses_the_append_and_loses_nothing(tmp_path: Path) -> Non
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="needs to become another user")
 def test_a_folder_that_cannot_be_written_is_reported(tmp_path: Path) -> None:
-    filled(tmp_path / "coterie.db")
+    write_database(tmp_path / "coterie.db")
     tmp_path.chmod(0o555)
     for parent in tmp_path.parents:
         if parent != Path("/"):
@@ -108,22 +108,22 @@ def test_a_database_that_cannot_be_written_is_reported(tmp_path: Path) -> None:
 @pytest.mark.parametrize(("kind", "version"), [("from_the_future", 1), ("sample_said", 99)])
 def test_unknown_events_stop_the_start_and_change_nothing(tmp_path: Path, kind: str, version: int) -> None:
     path = tmp_path / "coterie.db"
-    filled(path)
+    write_database(path)
     store = Store.open(path)
     store.transact(lambda rows: rows.run("INSERT INTO event_kind VALUES (?, ?)", (kind, version)))
     store.close()
     before = path.read_bytes()
-    assert kind in refused(path, UnknownEvent).what
+    assert kind in open_error(path, UnknownEvent).what
     assert path.read_bytes() == before
 
 
 def test_a_newer_schema_stops_the_start(tmp_path: Path) -> None:
     path = tmp_path / "coterie.db"
-    filled(path)
+    write_database(path)
     store = Store.open(path)
     store.transact(lambda rows: rows.run("INSERT INTO migration VALUES ('m999_wonders', 0)"))
     store.close()
-    assert "m999_wonders" in refused(path, SchemaTooNew).what
+    assert "m999_wonders" in open_error(path, SchemaTooNew).what
 
 
 def test_migrations_run_once_in_order_and_all_or_nothing(tmp_path: Path) -> None:

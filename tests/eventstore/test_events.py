@@ -25,37 +25,37 @@ def _add_warmth(fields: dict[str, Any]) -> dict[str, Any]:
     return {**fields, "warmly": False}
 
 
-def record(kind: str = "test_greeted", version: int = 3, payload: str = '{"name":"Mara","warmly":true}') -> EventRow:
+def event_row(kind: str = "test_greeted", version: int = 3, payload: str = '{"name":"Mara","warmly":true}') -> EventRow:
     return (1, "room:a", 1, kind, version, payload, 0, "you", None, None, None)
 
 
 def test_a_payload_is_read_back_as_it_was_written() -> None:
     greeted = Greeted(name="Mara", warmly=True)
-    assert decode(record(payload=encode(greeted))).payload == greeted
+    assert decode(event_row(payload=encode(greeted))).payload == greeted
 
 
 def test_old_versions_are_upcast_step_by_step() -> None:
-    event = decode(record(version=1, payload='{"first":"Mara","last":"Lind"}'))
+    event = decode(event_row(version=1, payload='{"first":"Mara","last":"Lind"}'))
     assert event.payload == Greeted(name="Mara Lind", warmly=False)
 
 
 def test_a_newer_version_and_an_unknown_kind_are_refused() -> None:
     with pytest.raises(UnknownEvent, match=r"test_greeted \(version 4\).*upgrade Coterie"):
-        decode(record(version=4))
+        decode(event_row(version=4))
     with pytest.raises(UnknownEvent, match="test_never_declared"):
-        decode(record(kind="test_never_declared", version=1))
+        decode(event_row(kind="test_never_declared", version=1))
     assert unknown_kinds([("test_greeted", 2), ("test_greeted", 4), ("nope", 1)]) == [("test_greeted", 4), ("nope", 1)]
 
 
 @pytest.mark.parametrize("payload", ["{", '{"name":"Mara"}', '{"name":"Mara","warmly":true,"more":1}', "[]"])
 def test_an_invalid_payload_is_reported(payload: str) -> None:
     with pytest.raises(BadEvent, match=r"Event 1 \(test_greeted"):
-        decode(record(payload=payload))
+        decode(event_row(payload=payload))
 
 
 def test_a_missing_upcaster_is_reported() -> None:
     with pytest.raises(BadEvent, match="no upcaster from version 0"):
-        decode(record(version=0))
+        decode(event_row(version=0))
 
 
 def test_a_kind_belongs_to_one_class() -> None:

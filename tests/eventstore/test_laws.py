@@ -22,7 +22,7 @@ ROOMS = ["room:a", "room:b"]
 
 def replay_log(store: Store) -> dict[str, str]:
     with store.reader.connections.read_transaction() as rows:
-        return {each.name: replayed_hash(each, rows) for each in store.projections}
+        return {projection.name: replayed_hash(projection, rows) for projection in store.projections}
 
 
 Step = tuple[str, int, int]
@@ -112,11 +112,11 @@ def test_a_redo_undoes_a_rewind_completely(length: int, to: int, seed: int) -> N
             chance = random.Random(seed)
             await store.append([sample_event(chance, chance.choice(ROOMS), n) for n in range(length)])
             before = store.hashes()
-            counted = [event.seq for event in await store.history("room:a")]
+            active = [event.seq for event in await store.history("room:a")]
             await store.rewind("room:a", min(to, await store.head("room:a")))
             await store.redo("room:a")
             assert store.hashes() == before
-            assert [e.seq for e in await store.history("room:a") if e.kind.startswith("sample_")] == counted
+            assert [e.seq for e in await store.history("room:a") if e.kind.startswith("sample_")] == active
 
         try:
             asyncio.run(run())

@@ -20,7 +20,7 @@ class Search(Projection):
     derived = "CREATE VIRTUAL TABLE IF NOT EXISTS test_words USING fts5(room UNINDEXED, turn UNINDEXED, text)"
 
     @on(SampleTurn)
-    def said(self, rows: Rows, event: Event[SampleTurn]) -> None:
+    def store_turn(self, rows: Rows, event: Event[SampleTurn]) -> None:
         params = (event.stream, event.payload.turn, event.payload.text)
         rows.run("INSERT OR REPLACE INTO test_text VALUES (?, ?, ?)", params)
 
@@ -34,12 +34,12 @@ class Search(Projection):
             rows.run("INSERT INTO test_words SELECT * FROM test_text WHERE room = ? AND turn = ?", (room, turn))
 
 
-def found(store: Store, words: str) -> list[tuple[str, str]]:
+def search(store: Store, words: str) -> list[tuple[str, str]]:
     sql = "SELECT room, turn FROM test_words WHERE test_words MATCH ? ORDER BY room, turn"
     return [(room, turn) for room, turn in store.query(sql, (words,))]
 
 
-def said(room: str, turn: str, text: str) -> NewEvent:
+def turn_event(room: str, turn: str, text: str) -> NewEvent:
     return NewEvent(room, SampleTurn(turn=turn, speaker="mara", text=text), turn=turn)
 
 
@@ -50,44 +50,46 @@ def open_search(tmp_path: Path) -> Callable[[], Store]:
 
 async def test_m6_an_index_follows_appends_rewinds_redos_and_forks(open_search: Callable[[], Store]) -> None:
     store = open_search()
-    await store.append([said("room:a", "t1", "a harbour in winter"), said("room:a", "t2", "a harbour in spring")])
-    assert found(store, "harbour") == [("room:a", "t1"), ("room:a", "t2")]
+    await store.append(
+        [turn_event("room:a", "t1", "a harbour in winter"), turn_event("room:a", "t2", "a harbour in spring")]
+    )
+    assert search(store, "harbour") == [("room:a", "t1"), ("room:a", "t2")]
     await store.rewind("room:a", 1)
-    assert found(store, "harbour") == [("room:a", "t1")]
+    assert search(store, "harbour") == [("room:a", "t1")]
     await store.redo("room:a")
-    assert found(store, "spring") == [("room:a", "t2")]
+    assert search(store, "spring") == [("room:a", "t2")]
     await store.fork("room:a", 1, "room:b")
-    assert found(store, "harbour") == [("room:a", "t1"), ("room:a", "t2"), ("room:b", "t1")]
+    assert search(store, "harbour") == [("room:a", "t1"), ("room:a", "t2"), ("room:b", "t1")]
     await store.reset("room:a")
-    assert found(store, "harbour") == [("room:b", "t1")]
+    assert search(store, "harbour") == [("room:b", "t1")]
     store.rebuild()
-    assert found(store, "harbour") == [("room:b", "t1")]
+    assert search(store, "harbour") == [("room:b", "t1")]
     store.close()
 
 
 async def test_an_index_is_complete_after_reopening_and_after_a_new_version(open_search: Callable[[], Store]) -> None:
     store = open_search()
-    await store.append([said("room:a", "t1", "a harbour")])
+    await store.append([turn_event("room:a", "t1", "a harbour")])
     store.close()
     store = open_search()
-    await store.append([said("room:a", "t1", "a mountain")])
-    assert (found(store, "harbour"), found(store, "mountain")) == ([], [("room:a", "t1")])
+    await store.append([turn_event("room:a", "t1", "a mountain")])
+    assert (search(store, "harbour"), search(store, "mountain")) == ([], [("room:a", "t1")])
     store.close()
 
 
 async def test_a_projection_with_a_new_version_is_rebuilt(tmp_path: Path) -> None:
-    class Loud(Search):
+    class UpperCaseSearch(Search):
         version = 2
 
         @on(SampleTurn)
-        def said(self, rows: Rows, event: Event[SampleTurn]) -> None:
+        def store_turn(self, rows: Rows, event: Event[SampleTurn]) -> None:
             params = (event.stream, event.payload.turn, event.payload.text.upper())
             rows.run("INSERT OR REPLACE INTO test_text VALUES (?, ?, ?)", params)
 
     store = Store.open(tmp_path / "coterie.db", projections=[Search()])
-    await store.append([said("room:a", "t1", "quiet")])
+    await store.append([turn_event("room:a", "t1", "quiet")])
     store.close()
-    store = Store.open(tmp_path / "coterie.db", projections=[Loud()])
+    store = Store.open(tmp_path / "coterie.db", projections=[UpperCaseSearch()])
     assert store.query("SELECT text FROM test_text") == [("QUIET",)]
     store.close()
 
@@ -108,41 +110,41 @@ async def test_a_projection_that_was_not_declared_for_a_while_catches_up(tmp_pat
 
 
 async def test_a_failing_handler_rolls_back_its_append_only(tmp_path: Path) -> None:
-    class Touchy(Projection):
+    class FailingProjection(Projection):
         name = "test_touchy"
         schema = "CREATE TABLE test_touchy(turn TEXT PRIMARY KEY);"
 
         @on(SampleTurn)
-        def said(self, rows: Rows, event: Event[SampleTurn]) -> None:
+        def store_turn(self, rows: Rows, event: Event[SampleTurn]) -> None:
             rows.run("INSERT INTO test_touchy VALUES (?)", (event.payload.turn,))
             if event.payload.text == "bad":
                 raise RuntimeError("no")
 
     import asyncio
 
-    store = Store.open(tmp_path / "coterie.db", projections=[Touchy()])
+    store = Store.open(tmp_path / "coterie.db", projections=[FailingProjection()])
     results = await asyncio.gather(
-        *(store.append([said("room:a", f"t{n}", "bad" if n == 5 else "good")]) for n in range(10)),
+        *(store.append([turn_event("room:a", f"t{n}", "bad" if n == 5 else "good")]) for n in range(10)),
         return_exceptions=True,
     )
     assert [isinstance(result, RuntimeError) for result in results] == [n == 5 for n in range(10)]
     assert await store.head("room:a") == 9
     assert len(store.query("SELECT * FROM test_touchy")) == 9
-    await store.append([said("room:a", "t5", "good")])
+    await store.append([turn_event("room:a", "t5", "good")])
     store.close()
 
 
 async def test_a_projection_may_handle_control_events(tmp_path: Path) -> None:
-    class Turnings(Projection):
+    class ControlEvents(Projection):
         name = "test_turnings"
         schema = "CREATE TABLE test_turning(stream TEXT, seq INTEGER, kind TEXT, PRIMARY KEY(stream, seq));"
 
         @on(Rewound, Forked)
-        def turned(self, rows: Rows, event: Event[Rewound | Forked]) -> None:
+        def store_control_event(self, rows: Rows, event: Event[Rewound | Forked]) -> None:
             rows.run("INSERT INTO test_turning VALUES (?, ?, ?)", (event.stream, event.seq, event.kind))
 
-    store = Store.open(tmp_path / "coterie.db", projections=[Turnings()])
-    await store.append([said("room:a", "t1", "one"), said("room:a", "t2", "two")])
+    store = Store.open(tmp_path / "coterie.db", projections=[ControlEvents()])
+    await store.append([turn_event("room:a", "t1", "one"), turn_event("room:a", "t2", "two")])
     await store.rewind("room:a", 1)
     await store.fork("room:a", 2, "room:b")
     assert store.query("SELECT stream, seq, kind FROM test_turning") == [
@@ -160,7 +162,7 @@ async def test_values_of_every_type_are_stored_exactly(tmp_path: Path) -> None:
         schema = "CREATE TABLE test_type(id INTEGER PRIMARY KEY, real REAL, blob BLOB, text TEXT, none);"
 
         @on(SampleMemory)
-        def noticed(self, rows: Rows, event: Event[SampleMemory]) -> None:
+        def store_memory(self, rows: Rows, event: Event[SampleMemory]) -> None:
             weight = event.payload.weight
             params = (1, weight, event.payload.text.encode() + b"\0\xff", event.payload.text, None)
             rows.run("INSERT OR REPLACE INTO test_type VALUES (?, ?, ?, ?, ?)", params)
@@ -178,7 +180,7 @@ async def test_values_of_every_type_are_stored_exactly(tmp_path: Path) -> None:
 
 
 def test_a_table_belongs_to_one_projection_and_needs_a_key(tmp_path: Path) -> None:
-    class Thief(Projection):
+    class SameTable(Projection):
         name = "test_thief"
         schema = "CREATE TABLE test_text(x PRIMARY KEY);"
 
@@ -187,7 +189,7 @@ def test_a_table_belongs_to_one_projection_and_needs_a_key(tmp_path: Path) -> No
         schema = "CREATE TABLE test_keyless(x);"
 
     with pytest.raises(TypeError, match="belongs to both"):
-        Store.open(tmp_path / "one.db", projections=[Search(), Thief()])
+        Store.open(tmp_path / "one.db", projections=[Search(), SameTable()])
     with pytest.raises(TypeError, match="primary key"):
         Store.open(tmp_path / "two.db", projections=[Keyless()])
 
@@ -200,7 +202,7 @@ class RenamedSearch(Search):
     derived = ""
 
     @on(SampleTurn)
-    def said(self, rows: Rows, event: Event[SampleTurn]) -> None:
+    def store_turn(self, rows: Rows, event: Event[SampleTurn]) -> None:
         row = (event.stream, event.payload.turn, event.payload.text)
         rows.run("INSERT OR REPLACE INTO test_document VALUES (?, ?, ?)", row)
 

@@ -12,7 +12,7 @@ from coterie.eventstore.sqlite.verify import verify
 SECRET = "the-key-is-under-the-third-stone"
 
 
-def said(room: str, turn: str, text: str) -> NewEvent:
+def turn_event(room: str, turn: str, text: str) -> NewEvent:
     return NewEvent(room, SampleTurn(turn=turn, speaker="mara", text=text), turn=turn)
 
 
@@ -22,10 +22,12 @@ def everything_on_disk(folder: Path) -> bytes:
 
 async def test_a_purge_erases_text_everywhere_and_is_recorded(tmp_path: Path) -> None:
     store = Store.open(tmp_path / "coterie.db", projections=sample_projections())
-    await store.append([said("room:a", f"t{n}", SECRET) for n in range(30)], jobs=[NewJob("x", "x", {"t": SECRET})])
+    await store.append(
+        [turn_event("room:a", f"t{n}", SECRET) for n in range(30)], jobs=[NewJob("x", "x", {"t": SECRET})]
+    )
     await store.rewind("room:a", 20)
     await store.fork("room:a", 10, "room:b")
-    await store.append([said("room:c", "t", "harmless")])
+    await store.append([turn_event("room:c", "t", "harmless")])
     assert SECRET.encode() in everything_on_disk(tmp_path)
     event = await store.purge("room:a", reason="asked to")
     assert event.payload == Purged(stream="room:a", events=31, first_seq=1, last_seq=31, reason="asked to")
@@ -39,9 +41,9 @@ async def test_a_purge_erases_text_everywhere_and_is_recorded(tmp_path: Path) ->
 
 async def test_a_range_can_be_purged_and_its_numbers_are_not_reused(tmp_path: Path) -> None:
     store = Store.open(tmp_path / "coterie.db", projections=sample_projections())
-    await store.append([said("room:a", f"t{n}", f"text {n}") for n in range(6)])
+    await store.append([turn_event("room:a", f"t{n}", f"text {n}") for n in range(6)])
     await store.purge("room:a", first=5, last=6)
-    (event,) = await store.append([said("room:a", "t7", "after")])
+    (event,) = await store.append([turn_event("room:a", "t7", "after")])
     assert event.seq == 7
     assert [e.seq for e in await store.history("room:a")] == [1, 2, 3, 4, 7]
     assert verify(store.reader, store.projections).clean

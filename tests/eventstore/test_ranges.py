@@ -7,31 +7,31 @@ from hypothesis import strategies as st
 
 from coterie.eventstore.ranges import Ranges
 
-pairs = st.lists(st.tuples(st.integers(0, 60), st.integers(0, 60)), max_size=8)
+pair_lists = st.lists(st.tuples(st.integers(0, 60), st.integers(0, 60)), max_size=8)
 
 
-def as_set(found: list[tuple[int, int]]) -> set[int]:
-    return {number for low, high in found for number in range(low, high + 1)}
+def as_set(pairs: list[tuple[int, int]]) -> set[int]:
+    return {number for low, high in pairs for number in range(low, high + 1)}
 
 
-@given(pairs, pairs, st.integers(-2, 65))
+@given(pair_lists, pair_lists, st.integers(-2, 65))
 def test_ranges_are_sets(a: list[tuple[int, int]], b: list[tuple[int, int]], cut: int) -> None:
-    one, two = Ranges(a), Ranges(b)
-    plain_one, plain_two = as_set(a), as_set(b)
-    assert list(one) == sorted(plain_one)
-    assert len(one) == len(plain_one)
-    assert bool(one) == bool(plain_one)
-    assert set(one | two) == plain_one | plain_two
-    assert set(one - two) == plain_one - plain_two
-    assert set(one.up_to(cut)) == {n for n in plain_one if n <= cut}
-    assert set(one.after(cut)) == {n for n in plain_one if n > cut}
-    assert (cut in one) == (cut in plain_one)
-    assert (one == two) == (plain_one == plain_two)
+    first, second = Ranges(a), Ranges(b)
+    first_set, second_set = as_set(a), as_set(b)
+    assert list(first) == sorted(first_set)
+    assert len(first) == len(first_set)
+    assert bool(first) == bool(first_set)
+    assert set(first | second) == first_set | second_set
+    assert set(first - second) == first_set - second_set
+    assert set(first.up_to(cut)) == {n for n in first_set if n <= cut}
+    assert set(first.after(cut)) == {n for n in first_set if n > cut}
+    assert (cut in first) == (cut in first_set)
+    assert (first == second) == (first_set == second_set)
 
 
-@given(pairs)
+@given(pair_lists)
 def test_intervals_are_disjoint_and_not_adjacent(a: list[tuple[int, int]]) -> None:
-    found = Ranges(a).pairs
-    assert all(low <= high for low, high in found)
-    assert all(left[1] + 1 < right[0] for left, right in pairwise(found))
-    assert hash(Ranges(found)) == hash(Ranges(a))
+    pairs = Ranges(a).pairs
+    assert all(low <= high for low, high in pairs)
+    assert all(left[1] + 1 < right[0] for left, right in pairwise(pairs))
+    assert hash(Ranges(pairs)) == hash(Ranges(a))

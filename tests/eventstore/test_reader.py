@@ -5,14 +5,14 @@ from coterie.base.clock import ManualClock
 from coterie.eventstore import NewEvent, NewJob, Store
 
 
-def said(room: str, text: str, *, key: str | None = None, turn: str | None = None) -> NewEvent:
+def turn_event(room: str, text: str, *, key: str | None = None, turn: str | None = None) -> NewEvent:
     return NewEvent(room, SampleTurn(turn=turn or text, speaker="mara", text=text), key=key, turn=turn)
 
 
 async def test_events_are_found_by_their_keys(store: Store) -> None:
-    drafts = [said("room:b", "1", key="say:x:1", turn="T1"), said("room:a", "2", key="say:x:2", turn="T2")]
+    drafts = [turn_event("room:b", "1", key="say:x:1", turn="T1"), turn_event("room:a", "2", key="say:x:2", turn="T2")]
     first, second = await store.append(drafts)
-    await store.append([said("room:a", "3", key="say:y:1"), said("room:a", "4")])
+    await store.append([turn_event("room:a", "3", key="say:y:1"), turn_event("room:a", "4")])
     assert store.reader.id_by_key("say:x:2") == second.id
     assert store.reader.turn_by_key("say:x:1") == "T1"
     assert store.reader.id_by_key("say:z") is None and store.reader.turn_by_key("say:z") is None
@@ -21,17 +21,17 @@ async def test_events_are_found_by_their_keys(store: Store) -> None:
 
 async def test_the_log_can_be_counted_and_timed(store: Store, clock: ManualClock) -> None:
     assert (store.reader.count(), store.reader.last_time()) == (0, None)
-    (first,) = await store.append([said("room:a", "1")])
+    (first,) = await store.append([turn_event("room:a", "1")])
     clock.advance(5)
-    (second,) = await store.append([said("room:a", "2")])
+    (second,) = await store.append([turn_event("room:a", "2")])
     assert store.reader.count() == 2
     assert store.reader.last_time() == second.ts
     assert store.reader.times([first.id, second.id, 99]) == {first.id: first.ts, second.id: second.ts}
 
 
 async def test_payload_fields_are_listed_and_summed(store: Store) -> None:
-    events = await store.append([said("room:a", text) for text in ("1", "2", "2", "x")])
-    await store.append([said("room:b", "50")])
+    events = await store.append([turn_event("room:a", text) for text in ("1", "2", "2", "x")])
+    await store.append([turn_event("room:b", "50")])
     assert sorted(store.reader.distinct_payload_fields(SampleTurn.kind, ("speaker", "text"))) == [
         ("mara", "1"), ("mara", "2"), ("mara", "50"), ("mara", "x")
     ]  # fmt: skip
@@ -40,7 +40,7 @@ async def test_payload_fields_are_listed_and_summed(store: Store) -> None:
 
 
 async def test_forks_and_their_roots(store: Store) -> None:
-    await store.append([said("room:a", "1"), said("room:other", "1")])
+    await store.append([turn_event("room:a", "1"), turn_event("room:other", "1")])
     await store.fork("room:a", 1, "room:b")
     await store.fork("room:b", 2, "room:c")
     assert store.reader.roots() == {"room:a": "room:a", "room:b": "room:a", "room:c": "room:a"}

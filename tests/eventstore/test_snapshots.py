@@ -53,7 +53,9 @@ def test_s27_a_snapshot_plus_later_events_equals_a_full_replay(
             # further changes, before and after the position of the snapshot
             asyncio.run(play(store, chance, 4, reach_back=True))
             with store.reader.connections.read_transaction() as rows:
-                assert store.hashes() == {each.name: replayed_hash(each, rows) for each in store.projections}
+                assert store.hashes() == {
+                    projection.name: replayed_hash(projection, rows) for projection in store.projections
+                }
         finally:
             store.close()
 
@@ -80,12 +82,12 @@ async def test_s27_a_corrupt_snapshot_is_skipped_with_a_warning(tmp_path: Path, 
     write_snapshot(store.reader.connections, store.projections, newest)
     live = store.hashes()
     store.close()
-    whole = newest.read_bytes()
+    content = newest.read_bytes()
     match harm:
         case "cut":
-            newest.write_bytes(whole[: len(whole) // 2])
+            newest.write_bytes(content[: len(content) // 2])
         case "garbage":
-            newest.write_bytes(whole[:200] + b"\xff" * (len(whole) - 200))
+            newest.write_bytes(content[:200] + b"\xff" * (len(content) - 200))
         case "empty":
             newest.write_bytes(b"")
         case "rows":
@@ -131,7 +133,7 @@ async def test_a_snapshot_is_written_during_appends(tmp_path: Path) -> None:
         seed=seed_from_snapshots(tmp_path / "s", warnings.append),
     )
     with store.reader.connections.read_transaction() as rows:
-        assert store.hashes() == {each.name: replayed_hash(each, rows) for each in store.projections}
+        assert store.hashes() == {projection.name: replayed_hash(projection, rows) for projection in store.projections}
     assert warnings == []
     store.close()
 

@@ -14,7 +14,7 @@ from coterie.eventstore import BusMessage, LocalBus, Log, NewEvent, NewJob, Stor
 from coterie.eventstore.jobs import Jobs
 
 
-def said(room: str, text: str) -> NewEvent:
+def turn_event(room: str, text: str) -> NewEvent:
     return NewEvent(room, SampleTurn(turn=text, speaker="mara", text=text))
 
 
@@ -27,7 +27,7 @@ def test_the_store_implements_the_protocols(store: Store) -> None:
 async def test_acknowledged_events_are_there_after_reopening(tmp_path: Path) -> None:
     path = tmp_path / "coterie.db"
     store = Store.open(path)
-    (event,) = await store.append([said("room:a", "kept")], jobs=[NewJob("work", key="w")])
+    (event,) = await store.append([turn_event("room:a", "kept")], jobs=[NewJob("work", key="w")])
     store.close()
     store = Store.open(path)
     assert await store.read() == [event]
@@ -37,7 +37,7 @@ async def test_acknowledged_events_are_there_after_reopening(tmp_path: Path) -> 
 
 async def test_reading_one_stream_by_event_id_equals_filtering_all(store: Store) -> None:
     for number in range(60):
-        await store.append([said(f"room:{'abc'[number * number % 3]}", str(number))])
+        await store.append([turn_event(f"room:{'abc'[number * number % 3]}", str(number))])
     for after in range(62):
         everything = store.reader.read(after=after)
         for stream in ("room:a", "room:b", "room:c", "room:unheard-of"):
@@ -50,7 +50,7 @@ async def test_reading_one_stream_by_event_id_equals_filtering_all(store: Store)
 def test_blocking_appends_from_many_threads(store: Store) -> None:
     def write(writer: int) -> None:
         for number in range(20):
-            store.append_blocking([said("room:a", f"{writer}:{number}")])
+            store.append_blocking([turn_event("room:a", f"{writer}:{number}")])
 
     threads = [threading.Thread(target=write, args=(n,)) for n in range(8)]
     for thread in threads:
@@ -62,7 +62,7 @@ def test_blocking_appends_from_many_threads(store: Store) -> None:
 
 async def test_queued_requests_share_a_commit(store: Store) -> None:
     before = store.writer_stats.commits
-    await asyncio.gather(*(store.append([said("room:a", str(n))]) for n in range(200)))
+    await asyncio.gather(*(store.append([turn_event("room:a", str(n))]) for n in range(200)))
     assert store.writer_stats.requests >= 200
     assert store.writer_stats.commits - before < 100
 
@@ -70,10 +70,10 @@ async def test_queued_requests_share_a_commit(store: Store) -> None:
 async def test_the_bus_publishes_only_committed_events(store: Store) -> None:
     async with store.bus.subscribe("event.room.a.>") as messages:
         with pytest.raises(StorageError):
-            await store.append([said("room:a", "refused"), NewEvent("room:a", _unstorable())])
-        (event,) = await store.append([said("room:a", "hello")])
-        message = await asyncio.wait_for(anext(messages), 5)
-    assert message == BusMessage("event.room.a.sample_said", event)
+            await store.append([turn_event("room:a", "refused"), NewEvent("room:a", _unstorable())])
+        (event,) = await store.append([turn_event("room:a", "hello")])
+        received = await asyncio.wait_for(anext(messages), 5)
+    assert received == BusMessage("event.room.a.sample_said", event)
 
 
 def _unstorable() -> SampleTurn:
@@ -102,12 +102,12 @@ async def test_a_closed_store_refuses_writes_and_can_be_closed_twice(tmp_path: P
     store.close()
     store.close()
     with pytest.raises(StorageError, match="closed"):
-        await store.append([said("room:a", "too late")])
+        await store.append([turn_event("room:a", "too late")])
 
 
 async def test_closing_finishes_queued_writes(tmp_path: Path) -> None:
     store = Store.open(tmp_path / "coterie.db")
-    writes = [asyncio.ensure_future(store.append([said("room:a", str(n))])) for n in range(50)]
+    writes = [asyncio.ensure_future(store.append([turn_event("room:a", str(n))])) for n in range(50)]
     await asyncio.sleep(0)
     await asyncio.to_thread(store.close)
     await asyncio.gather(*writes)
@@ -117,18 +117,18 @@ async def test_closing_finishes_queued_writes(tmp_path: Path) -> None:
 
 
 async def test_an_append_of_a_cancelled_caller_is_stored(store: Store) -> None:
-    task = asyncio.ensure_future(store.append([said("room:a", "one")]))
+    task = asyncio.ensure_future(store.append([turn_event("room:a", "one")]))
     await asyncio.sleep(0)
     task.cancel()
     await asyncio.gather(task, return_exceptions=True)
-    await store.append([said("room:a", "two")])
+    await store.append([turn_event("room:a", "two")])
     assert await store.head("room:a") == 2
 
 
 async def test_times_come_from_the_clock(store: Store, clock: ManualClock) -> None:
-    (first,) = await store.append([said("room:a", "one")])
+    (first,) = await store.append([turn_event("room:a", "one")])
     clock.advance(90)
-    (second,) = await store.append([said("room:a", "two")])
+    (second,) = await store.append([turn_event("room:a", "two")])
     assert (second.ts - first.ts).total_seconds() == 90
     assert first.ts == ManualClock().now()
 
@@ -139,8 +139,8 @@ async def test_a_failing_bus_does_not_affect_writers(tmp_path: Path) -> None:
             raise RuntimeError("no")
 
     store = Store.open(tmp_path / "coterie.db", bus=Broken())
-    await store.append([said("room:a", "one")])
-    await store.append([said("room:a", "two")])
+    await store.append([turn_event("room:a", "one")])
+    await store.append([turn_event("room:a", "two")])
     assert await store.head("room:a") == 2
     assert store.is_writable
     store.close()

@@ -11,7 +11,7 @@ from coterie.eventstore.sqlite.verify import verify
 
 
 @pytest.fixture
-async def played(tmp_path: Path) -> Store:
+async def filled_store(tmp_path: Path) -> Store:
     store = Store.open(tmp_path / "coterie.db", projections=sample_projections())
     chance = random.Random(7)
     await store.append([sample_event(chance, "room:a", n) for n in range(60)])
@@ -21,12 +21,12 @@ async def played(tmp_path: Path) -> Store:
     return store
 
 
-async def test_an_intact_database_is_clean(played: Store) -> None:
-    findings = verify(played.reader, played.projections)
-    assert findings.clean, findings.problems
-    assert findings.events == 92
-    assert findings.projections == {each.name: True for each in played.projections}
-    played.close()
+async def test_an_intact_database_is_clean(filled_store: Store) -> None:
+    report = verify(filled_store.reader, filled_store.projections)
+    assert report.clean, report.problems
+    assert report.events == 92
+    assert report.projections == {projection.name: True for projection in filled_store.projections}
+    filled_store.close()
 
 
 @pytest.mark.parametrize(
@@ -43,16 +43,16 @@ async def test_an_intact_database_is_clean(played: Store) -> None:
         ("DELETE FROM projection WHERE name = 'sample_turns'", "sample_turns was not built"),
     ],
 )
-async def test_damage_is_found_and_described(played: Store, harm: str, problem: str) -> None:
-    played.transact(lambda rows: rows.run(harm))
-    findings = verify(played.reader, played.projections)
-    assert not findings.clean
-    assert problem in " ".join(findings.problems)
-    played.close()
+async def test_damage_is_found_and_described(filled_store: Store, harm: str, problem: str) -> None:
+    filled_store.transact(lambda rows: rows.run(harm))
+    report = verify(filled_store.reader, filled_store.projections)
+    assert not report.clean
+    assert problem in " ".join(report.problems)
+    filled_store.close()
 
 
-async def test_a_rebuild_repairs_projections(played: Store) -> None:
-    played.transact(lambda rows: rows.run("UPDATE sample_edge SET affinity = 0"))
-    played.rebuild()
-    assert verify(played.reader, played.projections).clean
-    played.close()
+async def test_a_rebuild_repairs_projections(filled_store: Store) -> None:
+    filled_store.transact(lambda rows: rows.run("UPDATE sample_edge SET affinity = 0"))
+    filled_store.rebuild()
+    assert verify(filled_store.reader, filled_store.projections).clean
+    filled_store.close()

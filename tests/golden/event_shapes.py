@@ -1,7 +1,6 @@
-"""What every kind of event looked like when it was last settled (`python -m tests.golden.event_shapes` does that).
+"""The fields of every kind of event as last accepted; `python -m tests.golden.event_shapes` accepts the current ones.
 
-A log outlives the code that wrote it. Whoever changes a shape so that older events no longer fit must say so with a
-new version and an upcaster; a field that may be left out can be added without.
+A change that older stored events do not fit needs a new version and an upcaster. Optional fields may be added freely.
 """
 
 from __future__ import annotations
@@ -12,9 +11,9 @@ from pathlib import Path
 from tools.reference.events import declared_payloads
 from tools.reference.markdown import type_name
 
-SETTLED = Path(__file__).with_name("event_shapes.json")
+ACCEPTED = Path(__file__).with_name("event_shapes.json")
 Shapes = dict[str, dict[str, str]]
-"""By kind and version; of each field its type, with a `?` where it may be left out."""
+"""Kind and version → field → its type, with a `?` if it is optional."""
 
 
 def shapes() -> Shapes:
@@ -28,23 +27,25 @@ def shapes() -> Shapes:
 
 
 def unfit(before: Shapes, now: Shapes) -> list[str]:
-    """The places where an event of the earlier shape cannot be read any more."""
-    found = []
+    """The differences that make events of the earlier shape unreadable."""
+    problems = []
     for name, fields in before.items():
         kind, version = name.split()
-        versions = [int(one.split()[1]) for one in now if one.split()[0] == kind]
+        versions = [int(key.split()[1]) for key in now if key.split()[0] == kind]
         if not versions:
-            found.append(f"{kind} is gone")
+            problems.append(f"{kind} is gone")
         elif int(version) in versions:
-            there = now[name]
-            found += [
-                f"{kind}.{field} is not what it was" for field, kept in fields.items() if there.get(field) != kept
+            current = now[name]
+            problems += [
+                f"{kind}.{field} is not what it was" for field, type_ in fields.items() if current.get(field) != type_
             ]
-            found += [
-                f"{kind}.{field} is new" for field in there if field not in fields and not there[field].endswith("?")
+            problems += [
+                f"{kind}.{field} is new"
+                for field in current
+                if field not in fields and not current[field].endswith("?")
             ]
-    return found
+    return problems
 
 
 if __name__ == "__main__":
-    SETTLED.write_text(json.dumps(shapes(), indent=1) + "\n")
+    ACCEPTED.write_text(json.dumps(shapes(), indent=1) + "\n")

@@ -7,16 +7,16 @@ import json
 from coterie.eventstore.events import EventRow, decode
 from coterie.llm.usage import ClassifierFailed
 from coterie.modes.desk.events import ScheduleRan
-from tests.golden.event_shapes import SETTLED, shapes, unfit
+from tests.golden.event_shapes import ACCEPTED, shapes, unfit
 
 
 def test_no_shape_changes_without_a_new_version() -> None:
-    settled = json.loads(SETTLED.read_text())
-    assert unfit(settled, shapes()) == [], "give the kind a new version and an upcaster from the old one"
-    assert settled == shapes(), "settle what was added: python -m tests.golden.event_shapes"
+    accepted = json.loads(ACCEPTED.read_text())
+    assert unfit(accepted, shapes()) == [], "give the kind a new version and an upcaster from the old one"
+    assert accepted == shapes(), "accept what was added: python -m tests.golden.event_shapes"
 
 
-def test_what_would_not_fit_is_found() -> None:
+def test_incompatible_changes_are_reported() -> None:
     before = {"said 1": {"text": "str", "to": "str?"}, "gone 1": {}, "lifted 1": {"old": "str"}}
     assert unfit(before, {"said 1": {"text": "str", "to": "str?", "at": "int?"}, "gone 1": {}, "lifted 2": {}}) == []
     assert unfit(before, {"said 1": {"text": "int", "at": "int"}, "lifted 2": {"new": "int"}}) == [
@@ -27,7 +27,7 @@ def test_what_would_not_fit_is_found() -> None:
     ]
 
 
-def test_a_classifier_that_failed_long_ago_is_still_read() -> None:
+def test_an_old_classifier_failure_is_still_read() -> None:
     """It had an id that belonged to nothing."""
     fields = {
         "role": "classifier",

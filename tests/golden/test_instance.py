@@ -43,24 +43,24 @@ def write_instance(folder: Path) -> None:
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    made = tmp_path_factory.mktemp("golden") / "home"
-    write_instance(made)
-    return made
+    instance = tmp_path_factory.mktemp("golden") / "home"
+    write_instance(instance)
+    return instance
 
 
 @pytest.fixture(scope="module")
 def site(folder: Path) -> Iterator[Site]:
-    made = Site(folder)
-    yield made
-    made.close()
+    instance = Site(folder)
+    yield instance
+    instance.close()
 
 
 def test_the_instance_verifies_clean(tmp_path: Path) -> None:
     write_instance(tmp_path / "home")
     with open_store(Paths.locate({"COTERIE_HOME": str(tmp_path / "home")})) as store:
         hashes = store.hashes()
-        findings = verify(store.reader, store.projections)
-        assert findings.clean, findings.problems
+        report = verify(store.reader, store.projections)
+        assert report.clean, report.problems
         store.rebuild()
         assert store.hashes() == hashes
 
@@ -104,8 +104,8 @@ def test_every_chat_is_on_the_page_with_its_turns(site: Site) -> None:
 
 def test_every_desk_is_on_the_page_with_its_messages(site: Site) -> None:
     for desk, expected in EXPECTED["desks"].items():
-        said = [message["text"] for message in site.ask("GET", f"/desk/{desk}/messages")]
-        assert said[: len(expected["messages"])] == expected["messages"]
+        texts = [message["text"] for message in site.ask("GET", f"/desk/{desk}/messages")]
+        assert texts[: len(expected["messages"])] == expected["messages"]
         assert expected["title"] in page(site, f"/desk/{desk}")
 
 
@@ -124,8 +124,8 @@ def test_documents_proposals_and_threads_are_there(site: Site) -> None:
 
 def test_the_crowds_lines_are_there(site: Site) -> None:
     room = EXPECTED["crowd"]["room"]
-    found = [[line["author"]["name"], line["text"]] for line in site.ask("GET", f"/crowd/{room}/messages?limit=100")]
-    assert found == EXPECTED["crowd"]["messages"]
+    lines = [[line["author"]["name"], line["text"]] for line in site.ask("GET", f"/crowd/{room}/messages?limit=100")]
+    assert lines == EXPECTED["crowd"]["messages"]
     page(site, f"/crowd/{room}")
 
 

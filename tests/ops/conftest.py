@@ -12,7 +12,7 @@ from bench.lib.sample_events import sample_event
 from coterie.base.paths import Paths
 from coterie.eventstore import AnyEvent, Store
 
-Live = Callable[[int], list[AnyEvent]]
+AppendSample = Callable[[int], list[AnyEvent]]
 
 
 @pytest.fixture
@@ -24,12 +24,12 @@ def home(tmp_path: Path) -> Paths:
 
 
 @pytest.fixture
-def live(store: Store) -> Live:
+def append_sample(store: Store) -> AppendSample:
     """Appends sample events."""
     chance = random.Random(1)
     number = iter(range(1_000_000))
 
-    def happen(events: int) -> list[AnyEvent]:
+    def append(events: int) -> list[AnyEvent]:
         return store.append_blocking([sample_event(chance, "room:a", next(number)) for _ in range(events)])
 
-    return happen
+    return append

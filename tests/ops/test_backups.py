@@ -15,7 +15,7 @@ from coterie.eventstore.sqlite.backup import check_backup
 from coterie.eventstore.worker import Worker
 from coterie.ops import backups as module
 from coterie.ops.backups import BACKUP_JOB, BackupTaken, BackupTaker, StorageSettings, database_copies, list_backups
-from tests.ops.conftest import Live
+from tests.ops.conftest import AppendSample
 
 
 @pytest.fixture
@@ -46,10 +46,15 @@ def test_s28_a_machine_without_a_named_zone_uses_utc(backups: BackupTaker, monke
 
 
 async def test_s28_a_nightly_backup_is_recorded_in_the_log(
-    backups: BackupTaker, store: Store, live: Live, clock: ManualClock, home: Paths, monkeypatch: pytest.MonkeyPatch
+    backups: BackupTaker,
+    store: Store,
+    append_sample: AppendSample,
+    clock: ManualClock,
+    home: Paths,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(module, "get_localzone_name", lambda: "UTC")
-    live(20)
+    append_sample(20)
     worker = Worker(store.jobs, {BACKUP_JOB: backups.run_job}, clock=clock, bus=store.bus, schedules=store.schedules)
     await store.schedules.put(backups.schedule)
     assert await worker.drain() == 0
@@ -65,8 +70,10 @@ async def test_s28_a_nightly_backup_is_recorded_in_the_log(
     assert len(list_backups(home.backups)) == 2
 
 
-def test_s28_the_fourteen_newest_are_kept(backups: BackupTaker, live: Live, clock: ManualClock, home: Paths) -> None:
-    live(3)
+def test_s28_the_fourteen_newest_are_kept(
+    backups: BackupTaker, append_sample: AppendSample, clock: ManualClock, home: Paths
+) -> None:
+    append_sample(3)
     taken: list[Path] = []
     for _ in range(16):
         clock.advance(86_400)
@@ -75,14 +82,14 @@ def test_s28_the_fourteen_newest_are_kept(backups: BackupTaker, live: Live, cloc
 
 
 def test_s28_writes_continue_during_a_backup(
-    backups: BackupTaker, store: Store, live: Live, home: Paths, clock: ManualClock
+    backups: BackupTaker, store: Store, append_sample: AppendSample, home: Paths, clock: ManualClock
 ) -> None:
-    live(500)
+    append_sample(500)
     writing, enough = threading.Event(), threading.Event()
 
     def go_on() -> None:
         while not enough.is_set():
-            live(20)
+            append_sample(20)
             writing.set()
 
     writer = threading.Thread(target=go_on)
@@ -105,13 +112,15 @@ def test_s28_writes_continue_during_a_backup(
     assert 500 < counts[0] <= store.reader.last_id()
 
 
-def test_a_backup_is_readable_by_the_owner_only(backups: BackupTaker, live: Live) -> None:
-    live(1)
+def test_a_backup_is_readable_by_the_owner_only(backups: BackupTaker, append_sample: AppendSample) -> None:
+    append_sample(1)
     assert backups.take().stat().st_mode & 0o077 == 0
 
 
-def test_database_copies_are_backups_and_replaced_databases(backups: BackupTaker, live: Live, home: Paths) -> None:
-    live(1)
+def test_database_copies_are_backups_and_replaced_databases(
+    backups: BackupTaker, append_sample: AppendSample, home: Paths
+) -> None:
+    append_sample(1)
     aside = home.database.with_name("coterie.db.before-restore-20260101T000000000000")
     unfinished = home.backups / "coterie-x.db.partial"
     for path in (aside, unfinished):

@@ -17,7 +17,7 @@ ROOM = RoomRef(surface="matrix", id="!kitchen")
 
 
 def delivery_results(home: Paths) -> list[tuple[str, str]]:
-    return [(one.state, one.what) for one in build_doctor(home).run() if one.about == "Delivery"]
+    return [(result.state, result.what) for result in build_doctor(home).run() if result.about == "Delivery"]
 
 
 async def test_d21_uncertain_deliveries_are_reported(tmp_path: Path) -> None:

@@ -15,7 +15,7 @@ def home(tmp_path: Path) -> Paths:
     return Paths.locate({"COTERIE_HOME": str(tmp_path)})
 
 
-def configuration(home: Paths, environ: dict[str, str] | None = None) -> SettingsEditor:
+def settings_editor(home: Paths, environ: dict[str, str] | None = None) -> SettingsEditor:
     def read() -> Any:
         return load_settings(home, environ or {})
 
@@ -29,7 +29,7 @@ def by_key(settings: list[Setting]) -> dict[str, Setting]:
 def test_every_setting_is_listed_with_description_value_and_origin(home: Paths) -> None:
     write_example_config(home)
     home.config.write_text("[story]\nretrieval_k = 7\n")
-    shown = by_key(configuration(home, {"COTERIE_SERVER__PORT": "9000"}).settings())
+    shown = by_key(settings_editor(home, {"COTERIE_SERVER__PORT": "9000"}).settings())
     k = shown["story.retrieval_k"]
     assert (k.value, k.default, k.origin, k.pending) == (7, 4, "config.toml line 2", False)
     assert k.about == "How many memories are recalled for a reply."
@@ -40,7 +40,7 @@ def test_every_setting_is_listed_with_description_value_and_origin(home: Paths) 
 def test_a_change_keeps_comments_and_applies_at_the_next_start(home: Paths) -> None:
     write_example_config(home)
     home.config.write_text("# mine\n[story]\nretrieval_k = 7 # enough\n")
-    editor = configuration(home)
+    editor = settings_editor(home)
     shown = by_key(editor.change({"story.retrieval_k": 2, "models.roles.narrative": "ollama/mistral"}))
     assert (shown["story.retrieval_k"].value, shown["story.retrieval_k"].pending) == (2, True)
     assert shown["models.roles"].value == {"narrative": ["ollama/mistral"]}
@@ -89,7 +89,7 @@ def test_live_settings_apply_at_once(home: Paths) -> None:
 def test_an_invalid_change_changes_nothing(home: Paths, changes: dict[str, Any]) -> None:
     write_example_config(home)
     before = home.config.read_text()
-    editor = configuration(home, {"COTERIE_SERVER__PORT": "9000"})
+    editor = settings_editor(home, {"COTERIE_SERVER__PORT": "9000"})
     with pytest.raises(BadSetting) as refused:
         editor.change(changes)
     assert refused.value.fix
@@ -102,7 +102,7 @@ def test_s29_a_key_is_never_shown(home: Paths) -> None:
     home.config.write_text(
         '[models]\napi_key = "env:KEY"\n[models.providers.mine]\npreset = "openai"\napi_key = "env:KEY"\n'
     )
-    settings = configuration(home, {"KEY": "sk-very-secret-key"}).settings()
+    settings = settings_editor(home, {"KEY": "sk-very-secret-key"}).settings()
     assert by_key(settings)["models.api_key"].value is True
     assert by_key(settings)["models.providers"].value["mine"]["api_key"] is True
     assert "very-secret" not in repr(settings)
@@ -110,7 +110,7 @@ def test_s29_a_key_is_never_shown(home: Paths) -> None:
 
 def test_an_invalid_file_shows_the_running_settings(home: Paths) -> None:
     write_example_config(home)
-    editor = configuration(home)
+    editor = settings_editor(home)
     home.config.write_text("[story\n")
     assert by_key(editor.settings())["story.retrieval_k"].value == 4
     with pytest.raises(BadSetting):

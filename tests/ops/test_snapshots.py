@@ -16,7 +16,7 @@ from coterie.eventstore import Store
 from coterie.eventstore.sqlite.snapshots import list_snapshots, seed_from_snapshots, write_snapshot
 from coterie.ops import backups as module
 from coterie.ops.backups import SnapshotTaker, StorageSettings, log_snapshot_warning, snapshot_name
-from tests.ops.conftest import Live
+from tests.ops.conftest import AppendSample
 
 
 @pytest.fixture
@@ -29,38 +29,42 @@ def test_s27_no_snapshot_is_due_without_new_events(snapshots: SnapshotTaker, clo
     assert not snapshots.is_due()
 
 
-def test_s27_due_after_100_events(snapshots: SnapshotTaker, live: Live) -> None:
-    live(99)
+def test_s27_due_after_100_events(snapshots: SnapshotTaker, append_sample: AppendSample) -> None:
+    append_sample(99)
     assert not snapshots.is_due()
-    live(1)
+    append_sample(1)
     assert snapshots.is_due()
 
 
-def test_s27_due_after_30_minutes_with_new_events(snapshots: SnapshotTaker, live: Live, clock: ManualClock) -> None:
-    live(1)
+def test_s27_due_after_30_minutes_with_new_events(
+    snapshots: SnapshotTaker, append_sample: AppendSample, clock: ManualClock
+) -> None:
+    append_sample(1)
     clock.advance(30 * 60 - 1)
     assert not snapshots.is_due()
     clock.advance(1)
     assert snapshots.is_due()
 
 
-async def test_s27_a_snapshot_restarts_the_count(snapshots: SnapshotTaker, live: Live, clock: ManualClock) -> None:
-    live(100)
+async def test_s27_a_snapshot_restarts_the_count(
+    snapshots: SnapshotTaker, append_sample: AppendSample, clock: ManualClock
+) -> None:
+    append_sample(100)
     assert await snapshots.take() is not None
     assert not snapshots.is_due()
-    live(99)
+    append_sample(99)
     clock.advance(29 * 60)
     assert not snapshots.is_due()
-    live(1)
+    append_sample(1)
     assert snapshots.is_due()
 
 
 async def test_s27_the_five_newest_are_kept(
-    snapshots: SnapshotTaker, live: Live, clock: ManualClock, home: Paths
+    snapshots: SnapshotTaker, append_sample: AppendSample, clock: ManualClock, home: Paths
 ) -> None:
     taken: list[Path] = []
     for _ in range(7):
-        live(1)
+        append_sample(1)
         clock.advance(1)
         path = await snapshots.take()
         assert path is not None
@@ -69,36 +73,36 @@ async def test_s27_the_five_newest_are_kept(
 
 
 async def test_s27_a_snapshot_holds_the_contents_of_the_projections(
-    snapshots: SnapshotTaker, live: Live, store: Store, home: Paths
+    snapshots: SnapshotTaker, append_sample: AppendSample, store: Store, home: Paths
 ) -> None:
-    live(120)
+    append_sample(120)
     assert await snapshots.take() is not None
-    live(30)
+    append_sample(30)
     warnings: list[str] = []
     expected = store.hashes()
     store.transact(lambda rows: rows.run("DELETE FROM projection"))
     store.close()
-    again = Store.open(
+    reopened = Store.open(
         store.path, projections=sample_projections(), seed=seed_from_snapshots(home.periodic_snapshots, warnings.append)
     )
     try:
-        assert again.hashes() == expected
+        assert reopened.hashes() == expected
         assert warnings == []
     finally:
-        again.close()
+        reopened.close()
 
 
 async def test_a_slow_snapshot_is_followed_by_a_pause(
-    snapshots: SnapshotTaker, live: Live, clock: ManualClock, monkeypatch: pytest.MonkeyPatch
+    snapshots: SnapshotTaker, append_sample: AppendSample, clock: ManualClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def slow(*_: object) -> int:
         clock.advance(3)
         return 0
 
     monkeypatch.setattr(module, "write_snapshot", slow)
-    live(100)
+    append_sample(100)
     await snapshots.take()
-    live(100)
+    append_sample(100)
     clock.advance(20 * 3 - 0.5)
     assert not snapshots.is_due()
     clock.advance(0.5)
@@ -108,7 +112,7 @@ async def test_a_slow_snapshot_is_followed_by_a_pause(
 @pytest.mark.parametrize("error", [StorageError("No room.", "Make some."), OSError(28, "No space left on device")])
 async def test_a_failed_snapshot_is_logged(
     snapshots: SnapshotTaker,
-    live: Live,
+    append_sample: AppendSample,
     home: Paths,
     store: Store,
     monkeypatch: pytest.MonkeyPatch,
@@ -117,13 +121,13 @@ async def test_a_failed_snapshot_is_logged(
     def fail(*_: object) -> int:
         raise error
 
-    live(100)
+    append_sample(100)
     with monkeypatch.context() as patch, structlog.testing.capture_logs() as logs:
         patch.setattr(module, "write_snapshot", fail)
         assert await snapshots.take() is None
     assert [(line["event"], line["log_level"]) for line in logs] == [("snapshot failed", "warning")]
     assert list(home.periodic_snapshots.iterdir()) == []
-    live(100)
+    append_sample(100)
     assert await snapshots.take() is not None
     assert store.reader.last_id() == 200
 
@@ -139,7 +143,7 @@ async def test_a_failed_snapshot_leaves_no_file(store: Store, home: Paths, monke
 
 
 async def test_the_loop_continues_after_an_error_and_stops_on_request(
-    snapshots: SnapshotTaker, live: Live, home: Paths, monkeypatch: pytest.MonkeyPatch
+    snapshots: SnapshotTaker, append_sample: AppendSample, home: Paths, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(module, "_CHECK_INTERVAL_S", 0.001)
     really_due = snapshots.is_due
@@ -153,7 +157,7 @@ async def test_the_loop_continues_after_an_error_and_stops_on_request(
         return really_due()
 
     monkeypatch.setattr(snapshots, "is_due", due)
-    live(100)
+    append_sample(100)
     stop = asyncio.Event()
     with structlog.testing.capture_logs() as logs:
         watch = asyncio.create_task(snapshots.run(stop))
@@ -166,15 +170,15 @@ async def test_the_loop_continues_after_an_error_and_stops_on_request(
 
 
 async def test_s23_snapshots_before_a_rewind_are_kept_separately(
-    snapshots: SnapshotTaker, live: Live, home: Paths, clock: ManualClock
+    snapshots: SnapshotTaker, append_sample: AppendSample, home: Paths, clock: ManualClock
 ) -> None:
-    live(10)
+    append_sample(10)
     for _ in range(6):
         clock.advance(1)
         last = await snapshots.before_rewind()
-    found = list_snapshots(home.rewind_snapshots)
-    assert found[0] == last
-    assert len(found) == 5
+    files = list_snapshots(home.rewind_snapshots)
+    assert files[0] == last
+    assert len(files) == 5
     assert list_snapshots(home.periodic_snapshots) == []
 
 
