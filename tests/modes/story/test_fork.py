@@ -27,6 +27,19 @@ async def test_s24_forks_share_no_later_memories_or_prompts_in_either_direction(
         assert not [other for other in others if other in script.prompt()]
 
 
+async def test_s22_s24_a_fork_regenerates_a_reply_whose_jobs_are_pending(
+    harness: StoryHarness, script: ScriptedModel
+) -> None:
+    mara = await harness.create_character()
+    room = await harness.start_chat(mara)
+    begun = await harness.story.send_message(room, "The word is amber.")
+    await harness.story.replies.wait(room)
+    fork = await harness.story.fork(room, begun.reply)
+    await harness.regenerate(fork.room)
+    assert harness.store.query("SELECT kind, error FROM job WHERE error IS NOT NULL") == []
+    assert len(harness.texts(room)) == len(harness.texts(fork.room)) == 2
+
+
 async def test_s24_a_fork_rewound_into_its_inherited_past_stays_a_fork(
     harness: StoryHarness, script: ScriptedModel
 ) -> None:

@@ -16,7 +16,7 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from coterie.base.ids import new_id
 from coterie.characters import Characters
-from coterie.conversation import AssistantTurn, Turn, TurnQueries
+from coterie.conversation import AssistantTurn, NoSuchTurn, Turn, TurnQueries
 from coterie.eventstore import Handler, Job, JobResult, NewEvent, NewJob, Store
 from coterie.llm import Caller, Models, Prompt, Role, classify
 from coterie.memory import Memory, MemoryEdited, NewMemory
@@ -90,6 +90,22 @@ def serialize_by_chat(job: Job) -> str | None:
     return str(job.payload["room"]) if job.kind.startswith("story_") else None
 
 
+def _skip_inactive_turns(handler: Handler) -> Handler:
+    """End a job without a result if its turn does not count any more.
+
+    Jobs are withdrawn with the event that caused them. A job that a fork copied is caused by the fork, and stays when
+    the fork regenerates or rewinds the turn.
+    """
+
+    async def handle(job: Job) -> JobResult | None:
+        try:
+            return await handler(job)
+        except NoSuchTurn:
+            return None
+
+    return handle
+
+
 class PostTurnJobs:
     def __init__(self, store: Store, models: Models, memory: Memory, participants: Participants) -> None:
         self._store = store
@@ -111,12 +127,13 @@ class PostTurnJobs:
         ]
 
     def handlers(self) -> dict[str, Handler]:
-        return {
+        handlers: dict[str, Handler] = {
             MEMORY_JOB: self._remember,
             RELATIONSHIP_JOB: self._update_relationships,
             SIGNIFICANCE_JOB: self._rate_significance,
             SCENE_CHECK_JOB: self._check_scene,
         }
+        return {kind: _skip_inactive_turns(handler) for kind, handler in handlers.items()}
 
     async def _remember(self, job: Job) -> JobResult:
         """A memory per turn and witness, with the exact words: those are recalled better than facts or summaries."""
