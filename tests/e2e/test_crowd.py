@@ -67,8 +67,8 @@ def until(page: Page, true: str) -> None:
 
 def begin(page: Page, tale: str) -> None:
     page.get_by_role("button", name="Start", exact=True).first.click()
-    page.get_by_label("What they watch").fill(tale)
-    page.get_by_label("Who finds the words").select_option("phrasebook")
+    page.get_by_label("Stream to watch").fill(tale)
+    page.get_by_label("Lines are written by").select_option("phrasebook")
     page.get_by_role("dialog").get_by_role("button", name="Start", exact=True).click()
 
 
@@ -81,7 +81,7 @@ def test_c19_c10_an_evening_from_start_to_stop(attic: Page, tale: str) -> None:
     expect(attic.locator(".stages li").last).to_contain_text("admitted")
     expect(attic.locator(".stages")).to_contain_text(re.compile(r"decided\s*\d+\.\d\d s"))
     expect(attic.locator(".message-decision")).to_contain_text("base")
-    attic.get_by_role("button", name="Who is this").click()
+    attic.get_by_role("button", name="Show profile").click()
     expect(attic.locator(".person .drift")).to_have_count(5)
     attic.get_by_role("button", name="Stop", exact=True).click()
     expect(attic.locator("#crowd-state")).to_have_text("quiet")

@@ -46,7 +46,7 @@ def site(_site: Site) -> Site:
 def desk(site: Site, page: Page) -> str:
     page.goto("/desk")
     page.get_by_label("About").fill("The garden")
-    page.get_by_role("button", name="Begin").click()
+    page.get_by_role("button", name="Start conversation").click()
     expect(page.locator("[data-state=live]")).to_be_visible()
     return page.url
 
@@ -86,7 +86,7 @@ def test_d2_a_question_is_answered_and_d20_a_yes_is_given(site: Site, page: Page
     page.get_by_role("button", name="Answer …").click()
     expect(page.locator("#follow-up-question")).to_have_text("Formal or friendly?")
     page.get_by_label("Your answer").fill("friendly, please")
-    page.get_by_role("button", name="Send").last.click()
+    page.get_by_role("button", name="Send answer").click()
     expect(page.locator(".desk-process[data-state=done]", has_text="Dear friend, friendly")).to_be_visible()
     say(page, "Please mail Bo")
     asks = page.locator(".desk-process[data-state=waiting]", has_text="send_mail")

@@ -58,7 +58,7 @@ def test_s10_from_nothing_to_the_first_chat(page: Page, site: Site) -> None:
     expect(page.get_by_label("Time in the story")).to_have_value(re.compile("T17:40$"))
     expect(page.get_by_label("How Maren Oke sees you")).to_have_value(re.compile("about a radio"))
     check(page)
-    page.get_by_role("button", name="Begin").click()
+    page.get_by_role("button", name="Start chat").click()
     expect(page).to_have_url(re.compile("/chats/"))
     page.goto("/")
     expect(page.get_by_role("heading", name="Hello, Ana")).to_be_visible()
@@ -81,7 +81,7 @@ def test_s8_what_the_classifier_read_is_corrected_and_begun_with(page: Page, sit
     expect(page.get_by_label("Time in the story")).to_have_value("2024-10-03T18:40")
     page.get_by_label("Weather").fill("snow")
     page.get_by_label("What Hale knows about you").fill("You are late.\nYou brought bread.")
-    page.get_by_role("button", name="Begin").click()
+    page.get_by_role("button", name="Start chat").click()
     expect(page).to_have_url(re.compile("/chats/"))
     chat = "/chats/" + page.url.split("?")[0].split("#")[0].rsplit("/", 1)[1]
     drawer = site.ask("GET", f"{chat}/drawer")
@@ -98,7 +98,7 @@ def test_s8_a_classifier_that_fails_leaves_a_form_and_a_notice(page: Page, site:
     page.goto(f"/characters/{hale}/kickoff")
     expect(page.get_by_text("Fill it in by hand")).to_be_visible()
     page.get_by_label("Place", exact=True).fill("the jetty")
-    page.get_by_role("button", name="Begin").click()
+    page.get_by_role("button", name="Start chat").click()
     expect(page).to_have_url(re.compile("/chats/"))
 
 
@@ -141,7 +141,7 @@ def test_s1_s7_a_character_is_written_and_rewritten(page: Page, site: Site) -> N
     page.get_by_role("tab", name="Versions").click()
     expect(page.locator(".diff-added")).to_contain_text("keeps to herself")
     page.get_by_text("Version 1").click()
-    page.get_by_text("Read it whole").last.click()
+    page.get_by_text("Show full text").last.click()
     expect(page.get_by_text("Keeps bees.", exact=True).last).to_be_visible()
     check(page)
 

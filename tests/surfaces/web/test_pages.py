@@ -118,7 +118,7 @@ async def test_s10_a_newcomer_is_asked_who_they_are_and_whom_to_meet(web: Web) -
     assert re.findall(r'data-api="POST /characters/ready/(\w+)"', new) == ["maren", "teodor", "io"]
     assert 'data-drop="/characters/import"' in new
     assert 'data-api="POST /characters"' in new
-    assert "Nobody here yet" in await html(web, "/characters")
+    assert "No characters yet" in await html(web, "/characters")
 
 
 async def test_s1_every_version_is_readable_with_what_it_changed(web: Web) -> None:

@@ -68,7 +68,7 @@ async def test_s17_while_somebody_begins_to_speak_the_lists_show_what_was_said_b
     for path in ("/", "/chats", f"/characters/{character}"):
         text = await html(web, path)
         assert "The tide is out." in text
-        assert "Nothing said yet." not in text
+        assert "No messages yet." not in text
 
 
 async def test_a_worker_that_asks_and_one_that_finished_are_told(web: Web) -> None:

@@ -22,7 +22,7 @@ _FIXES = {404: "See /openapi.json for all paths.", 405: "See /openapi.json for t
 
 _VALIDATION_MESSAGES = {
     "string_too_short": "This cannot be empty",
-    "missing": "This is needed",
+    "missing": "This is required",
     "string_too_long": "This is too long",
 }
 """Replacements for validation messages that are written for programmers."""

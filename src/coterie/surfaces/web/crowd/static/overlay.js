@@ -1,4 +1,4 @@
-// The chat alone, on nothing: for a broadcast. Old lines fade and go.
+// The chat alone on a transparent page, for OBS. Old lines fade out and are removed.
 import { LiveRoom } from "./live_room.js";
 import { lines } from "./chat_line.js";
 

@@ -1,4 +1,4 @@
-// The stream's side of a room: the words as they are understood, what happened, and how the chat goes.
+// The stream panel of a room: transcript, events, and statistics of the chat.
 import { one } from "../shared/dom.js";
 
 const MAX_LINES = 200;

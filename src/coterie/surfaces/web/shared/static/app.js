@@ -1,4 +1,4 @@
-// Starts what every page needs.
+// Code for every page.
 import { all, on, one } from "./dom.js";
 import { startForms } from "./forms.js";
 import { watchFailedJobs } from "./failed_jobs.js";

@@ -1,4 +1,4 @@
-// Runs before the first paint, so that nobody who chose dark sees a flash of light.
+// Runs before the first paint, so that the dark theme does not flash light.
 for (const name of ["theme", "prose"]) {
   try {
     const chosen = localStorage.getItem(name);

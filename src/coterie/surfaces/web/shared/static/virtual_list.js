@@ -1,6 +1,6 @@
-// A list of which only what is near is in the page, however long it is and however high its rows are. Heights are
-// guessed until a row was seen; sums of them are kept in a Fenwick tree, so that finding a place takes a few steps in
-// a hundred thousand. It sticks to its end only if it was there, and nothing that is being read moves.
+// A list that renders only the rows near the viewport. Heights are estimated until a row was rendered; their sums are
+// kept in a Fenwick tree, so that finding a row takes logarithmic time. The list stays at its end if it was there, and
+// visible rows do not move otherwise.
 
 const GUESS = 26;
 const BEYOND = 400;
@@ -64,7 +64,7 @@ export class VirtualList {
     this.#ask();
   }
 
-  // Older ones, before all others: what is on the screen stays where it is.
+  // Adds older rows at the start and keeps the visible rows in place.
   prepend(items) {
     const before = this.#scroll.scrollHeight - this.#scroll.scrollTop;
     const all = [...items, ...this.#items];
