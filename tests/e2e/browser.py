@@ -1,4 +1,4 @@
-"""The system's Chromium, and windows of it in every size and theme."""
+"""The installed Chromium, and browser contexts for a size and theme."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ NAMES = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable"
 
 
 def find_chromium() -> str:
-    found = os.environ.get("CHROMIUM") or next(filter(None, map(shutil.which, NAMES)), None)
-    if found is None:
+    path = os.environ.get("CHROMIUM") or next(filter(None, map(shutil.which, NAMES)), None)
+    if path is None:
         raise RuntimeError("The browser tests need Chromium: apt install chromium, or CHROMIUM=/path/to/it make test")
-    return found
+    return path
 
 
 def window(browser: Browser, address: str, width: int, height: int, theme: Theme) -> BrowserContext:
-    """What is as narrow as a phone is touched like one."""
+    """A browser context; below 500 pixels it emulates a phone with touch."""
     return browser.new_context(
         base_url=address,
         viewport={"width": width, "height": height},
@@ -31,12 +31,12 @@ def window(browser: Browser, address: str, width: int, height: int, theme: Theme
 
 
 def shown(place: Locator) -> str:
-    """Its words, painted or not: of what is off the screen, or new, `inner_text` tells nothing."""
+    """The text, whether rendered or not; `inner_text` is empty for elements that are off the screen."""
     return place.text_content() or ""
 
 
-def told_by(page: Page) -> str:
-    """What a page says of itself, for whoever reads that a test failed on it."""
+def describe_page(page: Page) -> str:
+    """URL, focus and visible messages of a page, for the report of a failed test."""
     return str(
         page.evaluate(
             """() => [

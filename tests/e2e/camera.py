@@ -1,4 +1,4 @@
-"""Taking the pictures in docs/screenshots: one camera for all of them. Look at what it took, then keep it."""
+"""Takes the screenshots in docs/screenshots."""
 
 from __future__ import annotations
 

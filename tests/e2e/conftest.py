@@ -1,7 +1,7 @@
 """A real server on loopback with a scripted model, and a real browser in front of it.
 
-The server runs in this process, on an event loop of its own, so that a test can write what the model will say, hold it
-between two words, and look at the house while the page is open.
+The server runs in this process, on an event loop of its own, so that a test can script the model's replies, pause
+them between two words, and inspect the app while the page is open.
 """
 
 from __future__ import annotations
@@ -33,18 +33,18 @@ from coterie.llm.settings import ModelsSettings
 from coterie.modes.draft.settings import DraftSettings
 from coterie.modes.story.settings import StorySettings
 from coterie.surfaces.web.server import create_web
-from tests.e2e.browser import find_chromium, told_by
+from tests.e2e.browser import describe_page, find_chromium
 from tests.e2e.server_process import Server, Start
 from tests.surfaces.web.conftest import Paced
 
 T = TypeVar("T")
-PATIENCE_MS = 30_000
-"""Nothing asserts on time: a busy machine is slow, not wrong."""
-expect.set_options(timeout=PATIENCE_MS)
+TIMEOUT_MS = 30_000
+"""Long, so that tests pass on a busy machine."""
+expect.set_options(timeout=TIMEOUT_MS)
 
 
-class LateClock(SystemClock):
-    """The time of day, or some time before it: a test lives through yesterday first."""
+class ShiftedClock(SystemClock):
+    """The system time minus `behind`."""
 
     behind = timedelta()
 
@@ -53,18 +53,18 @@ class LateClock(SystemClock):
 
 
 class Site:
-    """A running server, and what a test does to it from outside."""
+    """A running server with a client and shortcuts for requests."""
 
     def __init__(self, folder: Path, story: StorySettings | None = None, script: Paced | None = None) -> None:
         self.script = script or Paced()
-        self.clock = LateClock()
+        self.clock = ShiftedClock()
         self._home = Paths.locate({"COTERIE_HOME": str(folder)})
         roles = dict.fromkeys(("narrative", "classifier", "compactor", "draft"), ("embedded/script",))
         roles |= {kind: (f"embedded/{kind}",) for kind in ("channel", "branch", "worker", "cortex", "crowd")}
         tags = DraftSettings(formats={"embedded": "tags"})
         self._settings = Settings(models=ModelsSettings(roles=roles), story=story or StorySettings(), draft=tags)
-        self._door = socket.create_server(("127.0.0.1", 0))
-        self.address = f"http://127.0.0.1:{self._door.getsockname()[1]}"
+        self._socket = socket.create_server(("127.0.0.1", 0))
+        self.address = f"http://127.0.0.1:{self._socket.getsockname()[1]}"
         self._loop = asyncio.new_event_loop()
         self._up = threading.Event()
         self._thread = threading.Thread(target=self._loop.run_until_complete, args=(self._run(),), daemon=True)
@@ -82,7 +82,7 @@ class Site:
             self._server.install_signal_handlers = lambda: None  # type: ignore[attr-defined]
             async with self.app.running():
                 self._up.set()
-                await self._server._serve([self._door])
+                await self._server._serve([self._socket])
         for task in asyncio.all_tasks() - {asyncio.current_task()}:
             task.cancel()
 
@@ -91,17 +91,17 @@ class Site:
         return asyncio.run_coroutine_threadsafe(work, self._loop).result(60)
 
     def call(self, work: Callable[[], T]) -> T:
-        async def there() -> T:
+        async def run() -> T:
             return work()
 
-        return self.do(there())
+        return self.do(run())
 
     def step(self, times: int = 1) -> None:
-        """Let a paused model say so many more words."""
+        """Let a paused model write this many more words."""
         self._loop.call_soon_threadsafe(self.script.step, times)
 
-    def ask(self, method: str, path: str, told: object = None) -> Any:
-        answer = self.client.request(method, path, json=told)
+    def ask(self, method: str, path: str, body: object = None) -> Any:
+        answer = self.client.request(method, path, json=body)
         assert answer.is_success, answer.text
         return answer.json()
 
@@ -109,8 +109,8 @@ class Site:
         """A chat with a ready-made character, as a path; you are Ana."""
         self.ask("PUT", "/you", {"name": "Ana"})
         bot = self.ask("POST", f"/characters/ready/{name}")["id"]
-        told = {"title": "The lighthouse", "place": {"name": "the lamp room"}, **opening}
-        return f"/chats/{self.ask('POST', f'/characters/{bot}/kickoff', told)['id']}"
+        body = {"title": "The lighthouse", "place": {"name": "the lamp room"}, **opening}
+        return f"/chats/{self.ask('POST', f'/characters/{bot}/kickoff', body)['id']}"
 
     def host(self, chat: str) -> str:
         return str(self.ask("GET", chat)["host"]["id"])
@@ -123,8 +123,8 @@ class Site:
     def texts(self, chat: str) -> list[str]:
         return [turn["text"] for turn in self.ask("GET", f"{chat}/turns?limit=500")["turns"]]
 
-    def many(self, chat: str, exchanges: int) -> None:
-        """So many exchanges at once, as if they had been played."""
+    def add_exchanges(self, chat: str, exchanges: int) -> None:
+        """Append messages and replies to the log."""
         room = f"room:{chat.removeprefix('/chats/')}"
         bot = self.host(chat)
         drafts: list[NewEvent] = []
@@ -139,8 +139,8 @@ class Site:
         for at in range(0, len(drafts), 3_000):
             self.do(self.app.store.append(drafts[at : at + 3_000]))
 
-    def rest(self) -> None:
-        """Nobody speaks, and nothing is left in the script."""
+    def reset(self) -> None:
+        """End running replies and clear the script."""
         self.script.paused = False
         self.step(10_000)
         self.do(self.app.story.replies.close())
@@ -156,29 +156,29 @@ class Site:
         self._thread.join(30)
         AppStatus.should_exit = False
         self._loop.close()
-        self._door.close()
+        self._socket.close()
 
 
 @pytest.fixture(scope="module")
 def _site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
-    made = Site(tmp_path_factory.mktemp("site") / "home")
-    yield made
-    made.close()
+    running = Site(tmp_path_factory.mktemp("site") / "home")
+    yield running
+    running.close()
 
 
 @pytest.fixture
 def site(_site: Site) -> Site:
     """The module's server with an empty script; chats of earlier tests are still there."""
-    _site.rest()
+    _site.reset()
     return _site
 
 
 @pytest.fixture
 def new_site(tmp_path: Path) -> Iterator[Site]:
     """A server with an empty data folder."""
-    made = Site(tmp_path / "home")
-    yield made
-    made.close()
+    running = Site(tmp_path / "home")
+    yield running
+    running.close()
 
 
 @pytest.fixture
@@ -198,17 +198,17 @@ def start(tmp_path: Path) -> Iterator[Start]:
 def pytest_runtest_makereport(
     item: pytest.Item, call: pytest.CallInfo[None]
 ) -> Generator[None, pytest.TestReport, pytest.TestReport]:
-    """A race that fails one run in a hundred has to be understood from its report."""
+    """Add the state of all open pages to the report of a failed test."""
     report = yield
     browser = getattr(item, "funcargs", {}).get("browser")
     if report.when == "call" and report.failed and isinstance(browser, Browser):
         for page in [page for context in browser.contexts for page in context.pages]:
             with suppress(Error):
-                report.sections.append(("A page", told_by(page)))
+                report.sections.append(("Page", describe_page(page)))
     return report
 
 
-# Not for the whole run: while Playwright is there, no event loop of another test's can run in its thread.
+# Not for the session: while Playwright runs, no event loop of another test can run in its thread.
 @pytest.fixture(scope="module")
 def browser() -> Iterator[Browser]:
     with sync_playwright() as playwright:
@@ -218,37 +218,37 @@ def browser() -> Iterator[Browser]:
 
 
 class Watched:
-    """A browser window that remembers everything it complained about."""
+    """A browser context that records script errors, console errors and dialogs."""
 
     def __init__(self, context: BrowserContext) -> None:
         self.context = context
-        self.complaints: list[str] = []
+        self.errors: list[str] = []
         context.on("page", self._watch)
 
     def _watch(self, page: Page) -> None:
-        page.on("pageerror", lambda error: self.complaints.append(f"error: {error}"))
-        page.on("console", self._hear)
-        page.on("dialog", self._refuse)
+        page.on("pageerror", lambda error: self.errors.append(f"error: {error}"))
+        page.on("console", self._on_console)
+        page.on("dialog", self._on_dialog)
 
-    def _refuse(self, dialog: Dialog) -> None:
-        self.complaints.append(f"dialog: {dialog.message}")
+    def _on_dialog(self, dialog: Dialog) -> None:
+        self.errors.append(f"dialog: {dialog.message}")
         dialog.dismiss()
 
-    def _hear(self, message: ConsoleMessage) -> None:
-        # A refused request is told in the page; what the browser itself writes about it is no fault of the page.
+    def _on_console(self, message: ConsoleMessage) -> None:
+        # The page shows a failed request itself; the message of the browser is expected.
         if message.type in ("error", "warning") and "Failed to load resource" not in message.text:
-            self.complaints.append(f"{message.type}: {message.text}")
+            self.errors.append(f"{message.type}: {message.text}")
 
 
 @pytest.fixture
 def watched(browser: Browser, site: Site) -> Iterator[Watched]:
-    """Whatever a page complains about (a script error, a breach of the Content-Security-Policy) fails the test."""
+    """Fails the test on any error of a page (script error, violation of the Content-Security-Policy)."""
     context = browser.new_context(base_url=site.address, viewport={"width": 1280, "height": 800}, accept_downloads=True)
-    context.set_default_timeout(PATIENCE_MS)
-    made = Watched(context)
-    yield made
+    context.set_default_timeout(TIMEOUT_MS)
+    recorder = Watched(context)
+    yield recorder
     context.close()
-    assert made.complaints == []
+    assert recorder.errors == []
 
 
 @pytest.fixture

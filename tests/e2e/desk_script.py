@@ -1,4 +1,4 @@
-"""A model for a desk in a browser: it does what the person's words ask for."""
+"""A scripted model for the desk: it starts the task that a message asks for."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _DESK = ("channel", "branch", "worker", "cortex")
 
 
 class DeskScript(Paced):
-    """A worker asked to dig digs until `dug` is set; one asked to mail needs a yes, one asked to draft an answer."""
+    """A task "dig" runs until `dug` is set, "mail" needs an approval, "draft" an answer."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -33,7 +33,7 @@ class DeskScript(Paced):
         if request.model == "branch":
             return "It is worth it."
         if "came from your desk" in last and messages[-2].text.startswith(("Please ", "Good ")):
-            last = messages[-2].text  # somebody spoke, and results came with it
+            last = messages[-2].text  # a message arrived together with results
         if "came from your desk" in last:
             return "It is done: the note has three words." if "three words" in last else calls(("skip", {}))
         if last.startswith("Please "):
@@ -42,14 +42,14 @@ class DeskScript(Paced):
             return calls(work, ("branch", {"thought": f"How to {task}"}), ("reply", {"text": f"I will {task}"}))
         return "Good morning. What should be done?"
 
-    def _work(self, task: str, came: list[str]) -> Line:
+    def _work(self, task: str, results: list[str]) -> Line:
         status = ("set_status", {"text": f"at it: {task}"})
         if task.startswith("dig"):
             return calls(status, ("dig", {}))
         if task.startswith("mail"):
-            return "It went out." if came else calls(("send_mail", {"to": "bo@example.com"}))
+            return "It went out." if results else calls(("send_mail", {"to": "bo@example.com"}))
         if task.startswith("draft"):
-            return calls(("finish", {"result": f"Dear friend, {came[-1]}"})) if came else "Formal or friendly?"
-        if len(came) < 1:
+            return calls(("finish", {"result": f"Dear friend, {results[-1]}"})) if results else "Formal or friendly?"
+        if len(results) < 1:
             return calls(status, ("file", {"action": "write", "path": "note.txt", "text": "one two three"}))
-        return calls(("shell", {"command": "wc -w note.txt"})) if len(came) < 3 else "The note has three words."
+        return calls(("shell", {"command": "wc -w note.txt"})) if len(results) < 3 else "The note has three words."

@@ -9,7 +9,7 @@ from urllib.parse import quote
 
 from playwright.sync_api import Browser, Page, expect
 
-from tests.e2e.conftest import PATIENCE_MS, Site, Watched
+from tests.e2e.conftest import TIMEOUT_MS, Site, Watched
 
 LAMP = """# The lamp
 
@@ -52,7 +52,7 @@ class Paper:
         answer = self.site.client.post(f"/draft/threads/{thread}/turns", json={"text": say})
         assert answer.is_success, answer.text
 
-    def comes_to(self, words: str) -> bool:
+    def will_contain(self, words: str) -> bool:
         """Whether the text contains these words within ten seconds: typed text is sent after a moment."""
         for _ in range(100):
             if words in self.text():
@@ -65,15 +65,15 @@ class Paper:
         return str(self.site.ask("GET", self.address)["text"])
 
     def history(self) -> list[dict[str, object]]:
-        found: list[dict[str, object]] = self.site.ask("GET", f"{self.base}/history?document={quote(self.name)}")
-        return found
+        commits: list[dict[str, object]] = self.site.ask("GET", f"{self.base}/history?document={quote(self.name)}")
+        return commits
 
     def changes(self) -> list[dict[str, object]]:
-        found: list[dict[str, object]] = self.site.ask("GET", f"{self.base}/changes/{quote(self.name)}")
-        return found
+        proposals: list[dict[str, object]] = self.site.ask("GET", f"{self.base}/changes/{quote(self.name)}")
+        return proposals
 
 
-def opened(page: Page, paper: Paper, more: str = "") -> Page:
+def open_document(page: Page, paper: Paper, more: str = "") -> Page:
     page.goto(paper.address + more)
     expect(page.locator(".cm-content")).to_be_visible()
     expect(page.locator("[data-live]")).to_have_text("Saved")
@@ -93,7 +93,7 @@ def lines(page: Page) -> str:
     )
 
 
-def put_at_end_of(page: Page, line: str, text: str) -> None:
+def type_at_end_of(page: Page, line: str, text: str) -> None:
     """Type at the end of the line that contains these words."""
     page.locator(".cm-line", has_text=line).click()
     page.keyboard.press("End")
@@ -104,14 +104,14 @@ def put_at_end_of(page: Page, line: str, text: str) -> None:
 def another(browser: Browser, site: Site, name: str = "Bo") -> Iterator[Watched]:
     """A second person in a browser of their own, invited by a link."""
     context = browser.new_context(base_url=site.address, viewport={"width": 1280, "height": 800})
-    context.set_default_timeout(PATIENCE_MS)
-    made = Watched(context)
+    context.set_default_timeout(TIMEOUT_MS)
+    recorder = Watched(context)
     link = site.ask("POST", "/writers", {"name": name})["link"]
     page = context.new_page()
     page.goto(link)
     page.get_by_role("button", name="Log in").click()
     page.wait_for_url("**/draft")
     page.close()
-    yield made
+    yield recorder
     context.close()
-    assert made.complaints == []
+    assert recorder.errors == []

@@ -1,4 +1,4 @@
-"""The pictures in docs/screenshots, taken anew: `python -m tests.e2e.screenshots`. Look at them, then keep them."""
+"""Take the screenshots of the chat and other pages: `python -m tests.e2e.screenshots`. Check them before committing."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ KEPT = (
 
 
 def prepare(site: Site) -> str:
-    """A house that looks lived in; the path of its chat."""
+    """Add characters, chats and memories; return the path of a chat."""
     chat = site.begin(weather="a gale from the west")
     for said, reply in STORY:
         site.say(chat, said, reply)
@@ -57,7 +57,7 @@ def shoot(camera: Camera, site: Site, chat: str) -> None:
 
 
 def shoot_places(camera: Camera, site: Site, chat: str) -> None:
-    """Every other page of the house, in a size and a theme or two."""
+    """The other pages, in one or two sizes and themes."""
     character = next(each["id"] for each in site.ask("GET", "/characters") if each["name"] == "Maren Oke")
     memory = site.app.memory
     room = site.call(lambda: next(iter(memory.browse(owner=character))).room)

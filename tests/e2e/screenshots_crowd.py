@@ -19,13 +19,13 @@ from playwright.sync_api import Browser, Page
 from tests.e2e.browser import Theme, window
 from tests.e2e.camera import THEMES, Camera, camera
 
-PATIENCE_MS = 300_000
+TIMEOUT_MS = 300_000
 SMALLER = ((820, 1100), (390, 844))
 
 
 @contextmanager
 def demo() -> Iterator[str]:
-    """Its address."""
+    """Start the demo; yield its address."""
     with tempfile.TemporaryDirectory() as home:
         running = subprocess.Popen(
             [sys.executable, "-u", "-m", "coterie", "crowd", "demo", "--port", "0"],
@@ -73,7 +73,7 @@ def shoot(taking: Camera, address: str) -> None:
 
 def _open(browser: Browser, address: str, width: int, height: int, theme: Theme) -> Page:
     context = window(browser, address, width, height, theme)
-    context.set_default_timeout(PATIENCE_MS)
+    context.set_default_timeout(TIMEOUT_MS)
     page = context.new_page()
     page.goto("/crowd/late-shift")
     return page

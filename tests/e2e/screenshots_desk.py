@@ -1,4 +1,4 @@
-"""The pictures of the desk in docs/screenshots, taken anew: `python -m tests.e2e.screenshots_desk`. Look at them."""
+"""Take the screenshots of the desk: `python -m tests.e2e.screenshots_desk`. Check them before committing."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ WISHES = ("Good morning", "Please count the words of the note", "Please dig over
 
 
 def prepare(site: Site, script: DeskScript) -> str:
-    """A desk with something of everything on it; its path."""
+    """Add a desk conversation with tasks in every state; return its path."""
 
     async def dig() -> str:
         """Dig for a long time."""

@@ -1,4 +1,4 @@
-"""The pictures of the home page and a character's places: `python -m tests.e2e.screenshots_home`. Look at them."""
+"""Take the screenshots of the home page and a character's activity: `python -m tests.e2e.screenshots_home`."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ from tests.e2e.screenshots_draft import TEXT
 
 
 def go_away(site: Site) -> None:
-    """Yesterday was a visit; now it is today."""
+    """Record a visit yesterday."""
     site.clock.behind = timedelta(hours=9)
     site.ask("POST", "/you/here")
     site.clock.behind = timedelta()
 
 
 def prepare(site: Site, script: DeskScript) -> str:
-    """A house to come back to; the address of somebody who is everywhere in it."""
+    """Add activity in every mode; return the id of a character that takes part in all."""
 
     async def dig() -> str:
         """Dig for a long time."""
@@ -40,8 +40,8 @@ def prepare(site: Site, script: DeskScript) -> str:
     paper = Paper(site, TEXT, "keeping-the-light.md")
     bot = paper.bot["id"]
     site.say(train, "Is this seat taken?", "“By the view,” he says, and moves his coat.")
-    told = {"title": "The lighthouse", "place": {"name": "the lamp room"}}
-    chat = f"/chats/{site.ask('POST', f'/characters/{bot}/kickoff', told)['id']}"
+    body = {"title": "The lighthouse", "place": {"name": "the lamp room"}}
+    chat = f"/chats/{site.ask('POST', f'/characters/{bot}/kickoff', body)['id']}"
     for said, reply in STORY:
         site.say(chat, said, reply)
     site.ask("POST", "/characters/ready/io")

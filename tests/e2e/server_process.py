@@ -1,4 +1,4 @@
-"""A real `coterie serve` in a process of its own, and commands beside it."""
+"""Runs `coterie serve` and other commands in processes of their own."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ class Server:
         return self.process.stdout.readline()
 
     def _wait(self) -> None:
-        """Between the address being told and the door being open there are moments."""
+        """Wait until the server accepts connections."""
         until = time.monotonic() + 60
         while True:
             try:
@@ -64,8 +64,8 @@ class Server:
 
 
 def environ(home: Path) -> dict[str, str]:
-    ours = {name: value for name, value in os.environ.items() if not name.startswith("COTERIE_")}
-    return {**ours, "COTERIE_HOME": str(home)}
+    inherited = {name: value for name, value in os.environ.items() if not name.startswith("COTERIE_")}
+    return {**inherited, "COTERIE_HOME": str(home)}
 
 
 def coterie(home: Path, *arguments: str) -> subprocess.CompletedProcess[str]:

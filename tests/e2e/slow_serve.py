@@ -1,4 +1,4 @@
-"""`coterie serve` with one more page, `/slow`, that answers only once a stop was asked for.
+"""`coterie serve` with one more page, `/slow`, that answers only after a shutdown was requested.
 
 It lets a test hold a request open across a shutdown without guessing how long anything takes.
 """

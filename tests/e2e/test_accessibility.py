@@ -1,4 +1,4 @@
-"""Everybody gets in: axe, the keyboard alone, a small screen, and no motion for those who want none."""
+"""Accessibility: axe, keyboard only, small screens, and reduced motion."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def test_other_pages_have_no_serious_issue(page: Page, path: str) -> None:
     assert serious(page) == []
 
 
-def test_the_keyboard_alone_is_enough(site: Site, page: Page, chat: str) -> None:
+def test_a_chat_works_with_the_keyboard_alone(site: Site, page: Page, chat: str) -> None:
     site.script.replies += ["First answer.", "Second answer."]
     page.goto("/chats")
     page.keyboard.press("Tab")
@@ -79,7 +79,7 @@ def test_the_keyboard_alone_is_enough(site: Site, page: Page, chat: str) -> None
     expect(page.locator("#drawer")).to_be_hidden()
 
 
-def test_a_reply_is_a_log_and_read_out_once(site: Site, page: Page, chat: str) -> None:
+def test_a_reply_is_announced_to_screen_readers_once(site: Site, page: Page, chat: str) -> None:
     page.goto(chat)
     expect(page.get_by_role("log", name="Timeline")).to_be_visible()
     expect(page.locator("[data-live]")).to_have_text("Saved")
@@ -91,7 +91,7 @@ def test_a_reply_is_a_log_and_read_out_once(site: Site, page: Page, chat: str) -
     expect(page.locator("#announcer")).to_have_text("Maren Oke: All of it at once.")
 
 
-def test_nothing_moves_when_motion_is_not_wanted(page: Page, chat: str) -> None:
+def test_reduced_motion_disables_animations(page: Page, chat: str) -> None:
     page.emulate_media(reduced_motion="reduce")
     page.goto(chat)
     moving = page.evaluate(
@@ -108,7 +108,7 @@ SMALL = """() => [...document.querySelectorAll("a.button, button, select, summar
     .map(([e, r]) => `${e.tagName} ${e.className} ${e.textContent.trim().slice(0, 20)} ${r.width}x${r.height}`)"""
 
 
-def test_targets_are_large_enough_for_a_thumb_on_every_page(browser: object, site: Site, chat: str) -> None:
+def test_touch_targets_are_large_enough_on_every_page(browser: object, site: Site, chat: str) -> None:
     assert isinstance(browser, Browser)
     context = browser.new_context(
         base_url=site.address, viewport={"width": 390, "height": 844}, has_touch=True, is_mobile=True

@@ -1,4 +1,4 @@
-"""The chat page on a real server with a scripted model: S18, S20–S26 as a person does them."""
+"""The chat page on a real server with a scripted model: S18, S20–S26 in a browser."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def chat(site: Site, page: Page) -> str:
     return path
 
 
-def test_s18_prose_is_set_and_the_speaker_hangs_in_the_margin(site: Site, page: Page, chat: str) -> None:
+def test_s18_prose_is_formatted_with_the_speaker_in_the_margin(site: Site, page: Page, chat: str) -> None:
     site.say(chat, "I sit. ((softly))", "*She smiles.*\n\n> An old line.")
     said, reply = turns(page).nth(2), turns(page).nth(3)
     expect(reply.locator("em")).to_have_text("She smiles.")
@@ -56,7 +56,7 @@ def test_a_message_and_its_reply(site: Site, page: Page, chat: str) -> None:
     assert site.texts(chat)[-1] == "The kettle sings."
 
 
-def test_s20_words_come_one_by_one_and_sending_waits_with_a_reason(site: Site, page: Page, chat: str) -> None:
+def test_s20_words_are_streamed_and_sending_is_disabled_with_a_reason(site: Site, page: Page, chat: str) -> None:
     site.script.paused = True
     site.script.replies.append("One two\n\nthree four")
     say(page, "Go on.")
@@ -76,7 +76,7 @@ def test_s20_words_come_one_by_one_and_sending_waits_with_a_reason(site: Site, p
     assert len(site.texts(chat)) == 4
 
 
-def test_s20_stop_keeps_what_was_said_and_offers_another(site: Site, page: Page, chat: str) -> None:
+def test_s20_stop_keeps_the_partial_reply_and_offers_another(site: Site, page: Page, chat: str) -> None:
     site.script.paused = True
     site.script.replies.append("It was a long and winding tale")
     say(page, "Tell me.")
@@ -132,7 +132,7 @@ def test_s22_regenerate_swipe_and_edit(site: Site, page: Page, chat: str) -> Non
 
     site.script.replies.append("To the changed words.")
     page.keyboard.press("e")
-    field = page.get_by_label("Change what you said")
+    field = page.get_by_label("Edit your message")
     expect(field).to_have_value('*waves* "Hello."')
     field.fill('"Good evening."')
     page.keyboard.press("Enter")
@@ -142,7 +142,7 @@ def test_s22_regenerate_swipe_and_edit(site: Site, page: Page, chat: str) -> Non
     assert site.texts(chat) == ['"Good evening."', "To the changed words."]
 
 
-def test_s23_rewind_shows_what_it_takes_and_can_be_undone(site: Site, page: Page, chat: str) -> None:
+def test_s23_rewind_shows_its_impact_and_can_be_undone(site: Site, page: Page, chat: str) -> None:
     for number in range(3):
         site.say(chat, f"Number {number}.", f"Reply {number}.")
     expect(turns(page)).to_have_count(8)
@@ -163,7 +163,7 @@ def test_s23_rewind_shows_what_it_takes_and_can_be_undone(site: Site, page: Page
     assert site.texts(chat) == before
 
 
-def test_s23_undo_stays_possible_from_the_menu_until_something_new_is_said(site: Site, page: Page, chat: str) -> None:
+def test_s23_undo_is_in_the_menu_until_a_new_message(site: Site, page: Page, chat: str) -> None:
     site.say(chat, "More.", "More.")
     first = site.ask("GET", f"{chat}/turns")["turns"][1]["id"]
     site.ask("POST", f"{chat}/rewind", {"turn": first})
@@ -179,7 +179,7 @@ def test_s23_undo_stays_possible_from_the_menu_until_something_new_is_said(site:
     expect(page.locator("#toasts")).to_contain_text("Fork at the turn you want back instead.")
 
 
-def test_s24_fork_is_another_chat_with_the_same_past(site: Site, page: Page, chat: str) -> None:
+def test_s24_a_fork_is_another_chat_with_the_same_turns(site: Site, page: Page, chat: str) -> None:
     site.say(chat, "Later.", "Later, too.")
     expect(turns(page)).to_have_count(4)
     turns(page).nth(1).get_by_role("button", name="More for this turn").click()
@@ -192,7 +192,7 @@ def test_s24_fork_is_another_chat_with_the_same_past(site: Site, page: Page, cha
     expect(page.locator(f'.row-link[data-chat="{fork}"]')).to_contain_text("fork")
 
 
-def test_s25_reset_wants_the_name_typed(site: Site, page: Page, chat: str) -> None:
+def test_s25_reset_requires_the_name(site: Site, page: Page, chat: str) -> None:
     page.get_by_role("button", name="More for this chat").click()
     page.get_by_role("menuitem", name="Reset Maren Oke …").click()
     page.get_by_label("Type Maren Oke to confirm").fill("Maren")
@@ -220,7 +220,7 @@ def test_s26_export(page: Page, chat: str, name: str, ending: str) -> None:
         assert [json.loads(line) for line in text.splitlines()]
 
 
-def test_s6_a_guest_comes_speaks_and_leaves(site: Site, page: Page, chat: str) -> None:
+def test_s6_a_guest_is_invited_speaks_and_is_removed(site: Site, page: Page, chat: str) -> None:
     site.ask("POST", "/characters/ready/teodor")
     page.reload()
     expect(page.locator("#who")).to_be_hidden()
@@ -239,7 +239,7 @@ def test_s6_a_guest_comes_speaks_and_leaves(site: Site, page: Page, chat: str) -
     expect(turns(page).last.locator(".turn-name")).to_contain_text("Teodor")
 
 
-def test_s20_what_cannot_be_saved_blocks_and_says_so(site: Site, page: Page, chat: str) -> None:
+def test_s20_a_failed_save_opens_a_blocking_dialog(site: Site, page: Page, chat: str) -> None:
     full = {"error": "The disk is full.", "fix": "Make room."}
     page.route("**/turns", lambda route: route.fulfill(status=503, json=full))
     say(page, "Remember this.")
@@ -252,7 +252,7 @@ def test_s20_what_cannot_be_saved_blocks_and_says_so(site: Site, page: Page, cha
     expect(page.get_by_label("Say something")).to_have_value("Remember this.")
 
 
-def test_new_turns_do_not_move_what_is_read_and_are_offered(site: Site, page: Page, chat: str) -> None:
+def test_new_turns_keep_the_scroll_position_and_show_a_pill(site: Site, page: Page, chat: str) -> None:
     for number in range(8):
         site.say(chat, f"Number {number}.", f"Reply {number}.\n\n" + "More of it. " * 40)
     expect(turns(page)).to_have_count(18)
@@ -274,8 +274,8 @@ def test_new_turns_do_not_move_what_is_read_and_are_offered(site: Site, page: Pa
     expect(turns(page).last).to_be_in_viewport()
 
 
-def test_older_turns_come_as_one_scrolls(site: Site, page: Page, chat: str) -> None:
-    site.many(chat, 70)
+def test_older_turns_load_on_scroll(site: Site, page: Page, chat: str) -> None:
+    site.add_exchanges(chat, 70)
     page.goto(chat)
     expect(turns(page)).to_have_count(50)
     scroll = page.locator("#scroll")
@@ -295,7 +295,7 @@ def test_a_failed_background_job_is_announced(site: Site, page: Page, chat: str)
     expect(page.locator("#toasts")).to_contain_text("A background job failed")
 
 
-def test_s17_the_list_says_what_is_new_until_it_was_read(site: Site, page: Page, chat: str) -> None:
+def test_s17_the_list_shows_unread_replies_until_they_are_read(site: Site, page: Page, chat: str) -> None:
     page.goto("/about")
     site.say(chat, "Anything new?", "*She looks up.* The boat is **early**.")
     page.goto("/chats")
@@ -309,7 +309,7 @@ def test_s17_the_list_says_what_is_new_until_it_was_read(site: Site, page: Page,
     expect(row).not_to_contain_text("new")
 
 
-def test_s10_a_new_house_offers_three_people_to_meet(new_site: Site, watched: Watched) -> None:
+def test_s10_a_new_instance_offers_three_characters(new_site: Site, watched: Watched) -> None:
     page = watched.context.new_page()
     page.goto(f"{new_site.address}/chats")
     expect(page.get_by_role("heading", name="Three people to meet")).to_be_visible()

@@ -1,4 +1,4 @@
-"""C10, C16, C17, C19 in a browser: a room, its chat of a hundred thousand, its moderation, and the overlay."""
+"""C10, C16, C17, C19 in a browser: a room, its chat with 100,000 lines, moderation, and the overlay."""
 
 from __future__ import annotations
 
@@ -36,14 +36,14 @@ FILL = """([from, many]) => document.getElementById("crowd").virtual.append(Arra
 @pytest.fixture(scope="module")
 def _site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
     folder = tmp_path_factory.mktemp("crowd")
-    rooms = folder / "house" / "configs" / "rooms"
+    rooms = folder / "home" / "configs" / "rooms"
     rooms.mkdir(parents=True)
     (rooms / "attic.toml").write_text(ATTIC)
     (folder / "tale.toml").write_text(TALE)
-    made = Site(folder / "house")
-    made.ask("PUT", "/you", {"name": "Ana"})
-    yield made
-    made.close()
+    running = Site(folder / "home")
+    running.ask("PUT", "/you", {"name": "Ana"})
+    yield running
+    running.close()
 
 
 @pytest.fixture
@@ -60,7 +60,7 @@ def attic(site: Site, page: Page) -> Iterator[Page]:
 
 
 def until(page: Page, true: str) -> None:
-    """The page forbids what Playwright's own waiting does."""
+    """Poll, since the Content-Security-Policy forbids `wait_for_function`."""
     while not page.evaluate(true):
         page.wait_for_timeout(50)
 
@@ -72,7 +72,7 @@ def begin(page: Page, tale: str) -> None:
     page.get_by_role("dialog").get_by_role("button", name="Start", exact=True).click()
 
 
-def test_c19_c10_an_evening_from_start_to_stop(attic: Page, tale: str) -> None:
+def test_c19_c10_a_session_from_start_to_stop(attic: Page, tale: str) -> None:
     begin(attic, tale)
     expect(attic.locator("#crowd-state")).to_have_text("live")
     expect(attic.locator("#crowd-words")).to_contain_text("which door")
@@ -87,7 +87,7 @@ def test_c19_c10_an_evening_from_start_to_stop(attic: Page, tale: str) -> None:
     expect(attic.locator("#crowd-state")).to_have_text("quiet")
 
 
-def test_c19_who_was_asked_for_last_is_shown_whatever_comes_last(attic: Page) -> None:
+def test_c19_the_last_requested_member_is_shown(attic: Page) -> None:
     held: list[Route] = []  # everybody, asked for when the tab opens, comes after somebody alone
     attic.route(re.compile("/people$"), lambda route: held.append(route))
     attic.locator("#crowd-people-tab").click()
@@ -100,7 +100,7 @@ def test_c19_who_was_asked_for_last_is_shown_whatever_comes_last(attic: Page) ->
     expect(attic.locator(".person .drift")).to_have_count(5)
 
 
-def test_c19_saying_something_and_being_answered(attic: Page, tale: str) -> None:
+def test_c19_a_message_is_answered(attic: Page, tale: str) -> None:
     begin(attic, tale)
     expect(attic.locator("#crowd-state")).to_have_text("live")
     attic.get_by_label("Say something, as Ana").fill("@nonna_exe is there soup?")
@@ -110,7 +110,7 @@ def test_c19_saying_something_and_being_answered(attic: Page, tale: str) -> None
     expect(attic.locator(".line-mine").first).to_contain_text("nonna_exe")
 
 
-def test_c16_a_refusal_is_told_and_audited_and_rulings_can_be_taken_back(site: Site, attic: Page) -> None:
+def test_c16_a_refused_message_is_logged_and_rulings_can_be_undone(site: Site, attic: Page) -> None:
     attic.get_by_label("Say something, as Ana").fill("look at http://spam.example/win")
     attic.keyboard.press("Enter")
     expect(attic.locator("#crowd-error")).to_contain_text("links")
@@ -130,7 +130,7 @@ def test_c16_a_refusal_is_told_and_audited_and_rulings_can_be_taken_back(site: S
     expect(attic.locator(".audit li").first).to_contain_text("pardon")
 
 
-def test_c5_the_rooms_rules_are_changed_and_kept(site: Site, attic: Page) -> None:
+def test_c5_room_rules_are_changed_and_saved(site: Site, attic: Page) -> None:
     attic.get_by_role("tab", name="Moderation").click()
     attic.get_by_text("Room rules").click()
     attic.get_by_label("Lines a minute").fill("140")
@@ -155,7 +155,7 @@ def test_c17_what_if_shows_the_difference(site: Site, attic: Page, tale: str) ->
     expect(attic.locator("#what-if-result .diff-removed").first).to_contain_text(str(spoke))
 
 
-def test_c19_a_hundred_thousand_lines_and_only_what_is_near_is_there(attic: Page) -> None:
+def test_c19_of_a_hundred_thousand_lines_only_the_near_ones_are_rendered(attic: Page) -> None:
     attic.evaluate(FILL, [1_000_000, 99_000])
     expect(attic.locator(".line").last).to_contain_text("line 1098999")
     assert attic.locator(".line").count() < 150
@@ -176,7 +176,7 @@ def test_c19_a_hundred_thousand_lines_and_only_what_is_near_is_there(attic: Page
     expect(attic.locator("#crowd-pill")).to_be_hidden()
 
 
-def test_c19_history_comes_as_one_scrolls_up(site: Site, attic: Page) -> None:
+def test_c19_older_messages_load_on_scroll(site: Site, attic: Page) -> None:
     async def many() -> None:
         from coterie.modes.crowd import ChatAuthor, ChatPost
 
@@ -192,7 +192,7 @@ def test_c19_history_comes_as_one_scrolls_up(site: Site, attic: Page) -> None:
     until(attic, "document.getElementById('crowd').virtual.length >= 300")
 
 
-def test_c19_hostile_words_are_words(site: Site, attic: Page) -> None:
+def test_c19_hostile_text_is_shown_as_text(site: Site, attic: Page) -> None:
     site.ask("POST", "/crowd/attic/messages", {"text": "<img src=x onerror=alert(1)> <b>bold</b> {{7*7}}"})
     line = attic.locator(".line", has_text="<img src=x onerror=alert(1)>")
     expect(line).to_contain_text("{{7*7}}")
@@ -201,7 +201,7 @@ def test_c19_hostile_words_are_words(site: Site, attic: Page) -> None:
     assert attic.locator("#crowd img").count() == 0
 
 
-def test_c19_the_overlay_is_nothing_but_lines(site: Site, page: Page) -> None:
+def test_c19_the_overlay_shows_only_messages(site: Site, page: Page) -> None:
     site.ask("POST", "/crowd/attic/messages", {"text": "hello, broadcast"})
     page.goto("/crowd/attic/overlay")
     expect(page.locator(".line").last).to_contain_text("hello, broadcast")

@@ -1,4 +1,4 @@
-"""The desk in a browser: talking while work goes on, live, and acting on what goes on. D1, D2, D15, D20"""
+"""D1, D2, D15, D20 in a browser: talk while tasks run, follow them live, and act on them."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from playwright.sync_api import Page, expect
 
 from coterie.modes.desk.agents.tools import make_tool
 from tests.e2e.axe import serious
-from tests.e2e.conftest import PATIENCE_MS, Site
+from tests.e2e.conftest import TIMEOUT_MS, Site
 from tests.e2e.desk_script import DeskScript
 from tests.e2e.test_hostile import HOSTILE
 
@@ -18,7 +18,7 @@ from tests.e2e.test_hostile import HOSTILE
 @pytest.fixture(scope="module")
 def _site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
     script = DeskScript()
-    made = Site(tmp_path_factory.mktemp("site") / "home", script=script)
+    running = Site(tmp_path_factory.mktemp("site") / "home", script=script)
 
     async def dig() -> str:
         """Dig for a long time."""
@@ -29,12 +29,12 @@ def _site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
         """Send a mail."""
         return f"It is sent to {to}."
 
-    made.call(lambda: made.app.desk.add_tools([make_tool(dig), make_tool(send_mail, needs_confirmation=True)]))
-    made.ask("PUT", "/you", {"name": "Ana"})
-    made.ask("POST", "/characters/ready/maren")
-    yield made
-    made._loop.call_soon_threadsafe(script.dug.set)
-    made.close()
+    running.call(lambda: running.app.desk.add_tools([make_tool(dig), make_tool(send_mail, needs_confirmation=True)]))
+    running.ask("PUT", "/you", {"name": "Ana"})
+    running.ask("POST", "/characters/ready/maren")
+    yield running
+    running._loop.call_soon_threadsafe(script.dug.set)
+    running.close()
 
 
 @pytest.fixture
@@ -56,11 +56,11 @@ def say(page: Page, text: str) -> None:
     page.keyboard.press("Enter")
 
 
-def test_d1_it_answers_at_once_works_meanwhile_and_tells_what_came_of_it(site: Site, page: Page, desk: str) -> None:
+def test_d1_it_answers_at_once_and_reports_the_result_of_the_task(site: Site, page: Page, desk: str) -> None:
     say(page, "Please count the words of the note")
     expect(page.locator("#messages")).to_contain_text("I will count the words of the note")
     # Four turns of a worker, one of them in a real sandbox.
-    expect(page.locator("#messages")).to_contain_text("It is done: the note has three words.", timeout=4 * PATIENCE_MS)
+    expect(page.locator("#messages")).to_contain_text("It is done: the note has three words.", timeout=4 * TIMEOUT_MS)
     worker = page.locator(".desk-process", has_text="count the words of the note").filter(has=page.get_by_text("Steps"))
     expect(worker).to_have_attribute("data-state", "done")
     worker.get_by_role("button", name=re.compile("Steps of")).click()
@@ -71,7 +71,7 @@ def test_d1_it_answers_at_once_works_meanwhile_and_tells_what_came_of_it(site: S
     assert serious(page) == []
 
 
-def test_d2_cancel_while_it_runs_and_talk_meanwhile(site: Site, page: Page, desk: str) -> None:
+def test_d2_a_running_task_is_cancelled_while_talking(site: Site, page: Page, desk: str) -> None:
     say(page, "Please dig a hole")
     running = page.locator(".desk-process[data-state=running]", has_text="dig a hole").filter(has_text="task")
     expect(running).to_be_visible()
@@ -81,7 +81,7 @@ def test_d2_cancel_while_it_runs_and_talk_meanwhile(site: Site, page: Page, desk
     expect(page.locator(".desk-process[data-state=cancelled]", has_text="dig a hole")).to_be_visible()
 
 
-def test_d2_a_question_is_answered_and_d20_a_yes_is_given(site: Site, page: Page, desk: str) -> None:
+def test_d2_a_question_is_answered_and_d20_an_action_is_approved(site: Site, page: Page, desk: str) -> None:
     say(page, "Please draft a letter")
     page.get_by_role("button", name="Answer …").click()
     expect(page.locator("#follow-up-question")).to_have_text("Formal or friendly?")
@@ -96,7 +96,7 @@ def test_d2_a_question_is_answered_and_d20_a_yes_is_given(site: Site, page: Page
     expect(page.locator(".desk-process[data-state=done]", has_text="It went out.")).to_be_visible()
 
 
-def test_d15_the_timetable(site: Site, page: Page, desk: str) -> None:
+def test_d15_schedules(site: Site, page: Page, desk: str) -> None:
     page.get_by_role("button", name="Add …").click()
     page.get_by_label("What to do").fill("Look at the news")
     page.locator("#schedule-cron").fill("99 * * * *")
@@ -113,7 +113,7 @@ def test_d15_the_timetable(site: Site, page: Page, desk: str) -> None:
     expect(page.locator("#activity")).to_contain_text("No schedule yet.")
 
 
-def test_what_others_wrote_is_shown_and_never_acts(site: Site, page: Page, desk: str) -> None:
+def test_hostile_messages_are_shown_as_text(site: Site, page: Page, desk: str) -> None:
     say(page, f"Please dig {HOSTILE}")
     expect(page.locator(".desk-process", has_text="dig").first).to_be_visible()
     injected = "#messages script, #activity script, #activity img, #messages img"
@@ -121,7 +121,9 @@ def test_what_others_wrote_is_shown_and_never_acts(site: Site, page: Page, desk:
 
 
 @pytest.mark.parametrize(("width", "height"), [(820, 1100), (390, 844)])
-def test_on_small_screens_what_goes_on_opens_beside(site: Site, page: Page, desk: str, width: int, height: int) -> None:
+def test_on_small_screens_activity_opens_in_a_drawer(
+    site: Site, page: Page, desk: str, width: int, height: int
+) -> None:
     page.set_viewport_size({"width": width, "height": height})
     page.goto(desk)
     expect(page.locator("#drawer")).to_be_hidden()
@@ -131,7 +133,7 @@ def test_on_small_screens_what_goes_on_opens_beside(site: Site, page: Page, desk
     assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")
 
 
-def test_the_list_and_the_workshop_know_of_it(site: Site, page: Page, desk: str) -> None:
+def test_the_list_and_the_system_status_show_the_desk(site: Site, page: Page, desk: str) -> None:
     page.goto("/desk")
     expect(page.get_by_role("link", name="The garden").first).to_be_visible()
     assert serious(page) == []

@@ -6,7 +6,7 @@ import pytest
 from playwright.sync_api import APIResponse, Page, Route, expect
 
 from tests.e2e.conftest import Site
-from tests.e2e.draft_document import Paper, change, lines, opened, put_at_end_of
+from tests.e2e.draft_document import Paper, change, lines, open_document, type_at_end_of
 
 NIGHT = change("The lamp burns every night, and every night it burns.", "The lamp burns every night.")
 ASKS = change("Nobody asks.", "Nobody dares to ask.", "Stronger.")
@@ -20,7 +20,7 @@ def paper(site: Site) -> Paper:
 def test_f14_a_proposal_is_marked_in_the_text_and_accepted_by_key(page: Page, paper: Paper) -> None:
     thread = paper.thread()
     paper.propose(thread, NIGHT, ASKS)
-    opened(page, paper)
+    open_document(page, paper)
     expect(page.locator(".proposal[data-state=pending]")).to_have_count(2)
     expect(page.locator("del.mark-deleted").first).to_have_text(", and every night it burns")
     expect(page.locator("ins.mark-inserted")).to_have_text(["dares to ask"])
@@ -32,27 +32,27 @@ def test_f14_a_proposal_is_marked_in_the_text_and_accepted_by_key(page: Page, pa
     expect(page.locator("del.mark-deleted")).to_have_text(["asks"])
     page.keyboard.press("a")
     expect(page.locator("#no-cards")).to_be_visible()
-    assert paper.comes_to("The lamp burns every night.\n\nNobody knows who lights it. Nobody dares to ask.")
+    assert paper.will_contain("The lamp burns every night.\n\nNobody knows who lights it. Nobody dares to ask.")
     newest = paper.history()[0]
     assert (newest["subject"], newest["author"], newest["thread"]) == ("Stronger.", "Ana", thread)
 
 
 def test_f8_an_undone_proposal_is_pending_again(page: Page, paper: Paper) -> None:
     paper.propose(paper.thread(), NIGHT)
-    opened(page, paper)
+    open_document(page, paper)
     page.keyboard.press("j")
     page.keyboard.press("a")
     expect(page.locator("#no-cards")).to_be_visible()
     page.keyboard.press("u")
     expect(page.locator(".proposal[data-state=pending]")).to_have_count(1)
     expect(page.locator("del.mark-deleted")).to_be_visible()
-    assert paper.comes_to("and every night it burns")
+    assert paper.will_contain("and every night it burns")
 
 
 def test_f10_decline_with_a_comment_and_edit_before_accepting(page: Page, paper: Paper) -> None:
     thread = paper.thread()
     paper.propose(thread, NIGHT, ASKS)
-    opened(page, paper, f"?thread={thread}")
+    open_document(page, paper, f"?thread={thread}")
     page.keyboard.press("j")
     page.keyboard.press("d")
     page.keyboard.type("The echo is meant.")
@@ -68,14 +68,14 @@ def test_f10_decline_with_a_comment_and_edit_before_accepting(page: Page, paper:
     field.fill("Nobody would ask.")
     page.keyboard.press("Control+Enter")
     expect(page.locator("#no-cards")).to_be_visible()
-    assert paper.comes_to("Nobody would ask.")
+    assert paper.will_contain("Nobody would ask.")
     assert [one["state"] for one in paper.changes()] == ["declined", "edited-and-accepted"]
 
 
 def test_f7_edits_make_a_proposal_stale_and_fresh_again(page: Page, paper: Paper) -> None:
     paper.propose(paper.thread(), ASKS)
-    opened(page, paper)
-    put_at_end_of(page, "Nobody knows", " Never")
+    open_document(page, paper)
+    type_at_end_of(page, "Nobody knows", " Never")
     page.keyboard.press("Home")
     page.locator(".cm-line", has_text="Nobody knows").click()
     page.keyboard.press("End")
@@ -87,13 +87,13 @@ def test_f7_edits_make_a_proposal_stale_and_fresh_again(page: Page, paper: Paper
     page.keyboard.type(" asks.")
     expect(page.locator(".proposal:not([data-stale])[data-state=pending]")).to_have_count(1)
     expect(page.locator("ins.mark-inserted")).to_have_text("dares to ask")
-    assert paper.comes_to("Nobody asks.")
+    assert paper.will_contain("Nobody asks.")
 
 
 def test_f7_a_stale_proposal_is_proposed_again(page: Page, paper: Paper) -> None:
     paper.propose(paper.thread(), NIGHT)
-    opened(page, paper)
-    put_at_end_of(page, "The lamp burns", "")
+    open_document(page, paper)
+    type_at_end_of(page, "The lamp burns", "")
     for _ in range(len("burns.")):
         page.keyboard.press("Backspace")
     page.keyboard.type("glows.")
@@ -107,7 +107,7 @@ def test_f2_a_message_sent_while_its_thread_loads_goes_to_that_thread(page: Page
     Paper(site, character="maren")  # another character, which is the first one in the list
     paper = Paper(site, character="maren")
     thread = paper.thread()
-    opened(page, paper)
+    open_document(page, paper)
     held: list[Route] = []
     page.route("**/messages", lambda route: held.append(route), times=1)
     page.locator("#thread-tab").click()
@@ -121,7 +121,7 @@ def test_f2_a_message_sent_while_its_thread_loads_goes_to_that_thread(page: Page
 
 
 def test_f4_a_proposal_is_shown_while_the_reply_is_streamed(page: Page, site: Site, paper: Paper) -> None:
-    opened(page, paper)
+    open_document(page, paper)
     site.script.paused = True
     site.script.replies.append(f"First this. {NIGHT} Then **that** too.")
     page.keyboard.press("/")
@@ -148,7 +148,7 @@ def test_f4_a_proposal_is_shown_while_the_reply_is_streamed(page: Page, site: Si
 
 
 def test_f4_a_late_response_does_not_remove_streamed_text(page: Page, site: Site, paper: Paper) -> None:
-    opened(page, paper)
+    open_document(page, paper)
     site.script.paused = True
     site.script.replies.append("First this. Then that.")
     page.keyboard.press("/")
@@ -174,7 +174,7 @@ def test_f4_a_late_response_does_not_remove_streamed_text(page: Page, site: Site
 
 
 def test_f3_a_thread_about_a_selection_keeps_its_position_or_is_orphaned(page: Page, site: Site, paper: Paper) -> None:
-    opened(page, paper)
+    open_document(page, paper)
     page.locator(".cm-line", has_text="The boats").click()
     page.keyboard.press("Home")
     page.keyboard.press("Shift+End")
@@ -186,9 +186,9 @@ def test_f3_a_thread_about_a_selection_keeps_its_position_or_is_orphaned(page: P
     expect(page.locator("#messages")).to_contain_text("They do.")
     expect(page.locator(".mark-thread")).to_have_text("The boats come late in winter.")
     page.keyboard.press("Escape")
-    put_at_end_of(page, "# The lamp", " at sea")
+    type_at_end_of(page, "# The lamp", " at sea")
     expect(page.locator(".mark-thread")).to_have_text("The boats come late in winter.")
-    assert paper.comes_to("# The lamp at sea")
+    assert paper.will_contain("# The lamp at sea")
     page.locator(".cm-line", has_text="The boats").click()
     page.keyboard.press("End")
     page.keyboard.press("Shift+Home")
@@ -199,7 +199,7 @@ def test_f3_a_thread_about_a_selection_keeps_its_position_or_is_orphaned(page: P
 def test_f14_a_line_leads_to_its_commit_and_thread(page: Page, paper: Paper) -> None:
     thread = paper.thread()
     paper.propose(thread, NIGHT, say="Shorten it, please.")
-    opened(page, paper)
+    open_document(page, paper)
     page.keyboard.press("j")
     page.keyboard.press("a")
     expect(page.locator("#no-cards")).to_be_visible()
@@ -215,8 +215,8 @@ def test_f14_a_line_leads_to_its_commit_and_thread(page: Page, paper: Paper) -> 
 
 def test_f9_typed_text_is_committed_after_a_pause_and_survives_a_reload(page: Page, paper: Paper) -> None:
     thread = paper.thread()
-    opened(page, paper, f"?thread={thread}")
-    put_at_end_of(page, "The boats", " Or not at all: 🦀")
+    open_document(page, paper, f"?thread={thread}")
+    type_at_end_of(page, "The boats", " Or not at all: 🦀")
     expect(page.locator("[data-live]")).to_have_text("Saved")
     expect(page.locator("#messages")).to_contain_text("Ana edited the document.")
     page.reload()
@@ -247,16 +247,16 @@ def test_create_a_workspace_and_a_document_by_keyboard(page: Page, site: Site) -
 
 
 def test_f11_a_branch_is_compared_and_merged(page: Page, paper: Paper) -> None:
-    opened(page, paper)
+    open_document(page, paper)
     page.get_by_role("button", name="More for this document").click()
     page.get_by_role("menuitem", name="New branch").click()
     page.get_by_label("Name").fill("winter")
     page.keyboard.press("Enter")
     page.wait_for_url("**branch=winter")
-    put_at_end_of(page, "The boats", " And leave early.")
+    type_at_end_of(page, "The boats", " And leave early.")
     expect(page.locator("[data-live]")).to_have_text("Saved")
     page.goto(f"{paper.base}/compare?source=winter&target=main")
     expect(page.locator(".diff-added")).to_have_text("+added: The boats come late in winter. And leave early.")
     page.get_by_role("button", name="Merge winter into main").click()
     page.wait_for_url("**/draft")
-    assert paper.comes_to("And leave early.")
+    assert paper.will_contain("And leave early.")

@@ -7,7 +7,7 @@ from playwright.sync_api import Page, expect
 
 from tests.e2e.axe import serious
 from tests.e2e.conftest import Site
-from tests.e2e.draft_document import LAMP, Paper, change, opened
+from tests.e2e.draft_document import LAMP, Paper, change, open_document
 
 HOSTILE = "<img src=x onerror=alert(1)><script>alert(2)</script>"
 BIDI = "safe\u202etxt.exe\u2066\u200b"
@@ -22,7 +22,7 @@ def test_document_pages_have_no_serious_accessibility_issue(page: Page, site: Si
     page.emulate_media(color_scheme=theme, reduced_motion="reduce")  # type: ignore[arg-type]
     page.goto("/draft")
     assert serious(page) == []
-    opened(page, paper, f"?thread={thread}")
+    open_document(page, paper, f"?thread={thread}")
     expect(page.locator(".message").last).to_be_visible()
     assert serious(page) == []
     page.locator("#cards-tab").click()
@@ -42,7 +42,7 @@ def test_hostile_text_is_never_markup(page: Page, site: Site) -> None:
     paper.propose(
         thread, change("Nobody asks.", f"{HOSTILE} {BIDI}", f"Because {HOSTILE} {BIDI}"), say=f"{HOSTILE} {BIDI}"
     )
-    opened(page, paper, f"?thread={thread}")
+    open_document(page, paper, f"?thread={thread}")
     expect(page.locator("#messages")).to_contain_text("onerror=alert(1)")
     expect(page.locator(".cm-specialChar").first).to_have_text("⟨U+202E⟩")
     expect(page.locator(".cm-content")).to_contain_text(HOSTILE)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from playwright.sync_api import Browser, Page, expect
 
 from tests.e2e.conftest import Site, Watched
-from tests.e2e.draft_document import Paper, another, change, lines, opened, put_at_end_of
+from tests.e2e.draft_document import Paper, another, change, lines, open_document, type_at_end_of
 
 
 def same_text(paper: Paper, *pages: Page) -> str:
@@ -21,7 +21,7 @@ def same_text(paper: Paper, *pages: Page) -> str:
 def test_f9_two_people_type_in_one_document(site: Site, browser: Browser, watched: Watched) -> None:
     paper = Paper(site)
     with another(browser, site) as theirs:
-        ana, bo = opened(watched.context.new_page(), paper), opened(theirs.context.new_page(), paper)
+        ana, bo = open_document(watched.context.new_page(), paper), open_document(theirs.context.new_page(), paper)
         expect(ana.locator(".status-end")).to_have_text("You are Ana")
         expect(bo.locator(".status-end")).to_have_text("You are Bo")
         for page, line in ((ana, "The boats"), (bo, "The boats")):
@@ -31,7 +31,7 @@ def test_f9_two_people_type_in_one_document(site: Site, browser: Browser, watche
         for mine, yours in zip("abcdefghij", "ABCDEFGHIJ", strict=True):
             ana.keyboard.type(mine)
             bo.keyboard.type(yours)
-        put_at_end_of(bo, "# The lamp", " at sea")
+        type_at_end_of(bo, "# The lamp", " at sea")
         for page in (ana, bo):
             expect(page.locator(".cm-line", has_text="at sea")).to_be_visible()
             page.wait_for_function("() => /winter\\.\\w{20}$/m.test(document.querySelector('.cm-content').innerText)")
@@ -48,8 +48,8 @@ def test_f8_f12_proposals_and_notifications_of_two_people(site: Site, browser: B
     thread = paper.thread()
     with another(browser, site) as theirs:
         ana, bo = (
-            opened(watched.context.new_page(), paper),
-            opened(theirs.context.new_page(), paper, f"?thread={thread}"),
+            open_document(watched.context.new_page(), paper),
+            open_document(theirs.context.new_page(), paper, f"?thread={thread}"),
         )
         site.script.replies.append(
             change("The lamp burns every night, and every night it burns.", "It burns.", "Plain.")
@@ -70,7 +70,7 @@ def test_f8_f12_proposals_and_notifications_of_two_people(site: Site, browser: B
         newest = paper.history()[0]
         assert (newest["author"], newest["subject"]) == ("Bo", "Plain.")
         # Ana deletes the original text of the other proposal: it is stale for both, and fresh again when it is back.
-        put_at_end_of(ana, "Nobody knows", "")
+        type_at_end_of(ana, "Nobody knows", "")
         for _ in range(len("asks.")):
             ana.keyboard.press("Backspace")
         for page in (ana, bo):
@@ -111,10 +111,10 @@ def test_f8_f12_proposals_and_notifications_of_two_people(site: Site, browser: B
 
 def test_f9_after_a_restart_typed_text_is_merged_or_refused_with_the_difference(site: Site, page: Page) -> None:
     paper = Paper(site)
-    opened(page, paper)
+    open_document(page, paper)
     # The server drops the live document, as a restart does, and the document changes while the page is offline.
     page.context.set_offline(True)
-    put_at_end_of(page, "The boats", " Or never.")
+    type_at_end_of(page, "The boats", " Or never.")
     site.do(site.app.draft.close())
     moved = paper.text().replace("# The lamp", "# The lamp at sea")
     base = site.ask("GET", paper.address)["base"]
@@ -124,7 +124,7 @@ def test_f9_after_a_restart_typed_text_is_merged_or_refused_with_the_difference(
     expect(page.locator(".cm-content")).to_contain_text("Or never.")
     assert "winter. Or never." in same_text(paper, page)
     page.context.set_offline(True)
-    put_at_end_of(page, "The boats", " Sometimes.")
+    type_at_end_of(page, "The boats", " Sometimes.")
     site.do(site.app.draft.close())
     base = site.ask("GET", paper.address)["base"]
     site.ask("PUT", paper.address, {"text": paper.text().replace("Or never.", "Always"), "base": base})

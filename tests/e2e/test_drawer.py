@@ -1,4 +1,4 @@
-"""The drawer (S21): what is behind the story is seen, corrected where it stands, and follows what happens."""
+"""S21: the story details drawer shows the state, can be edited in place, and updates live."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def edits(site: Site, chat: str) -> list[dict[str, Any]]:
     return [event.payload.model_dump() for event in events]
 
 
-def test_a_line_is_corrected_where_it_stands(site: Site, page: Page, chat: str) -> None:
+def test_a_value_is_edited_in_place(site: Site, page: Page, chat: str) -> None:
     weather = line(page, "weather")
     weather.get_by_role("button").click()
     field = weather.get_by_role("textbox")
@@ -44,7 +44,7 @@ def test_a_line_is_corrected_where_it_stands(site: Site, page: Page, chat: str) 
     assert [(one["what"], one["prior"]) for one in edits(site, chat)] == [("weather", "rain")]
 
 
-def test_escape_leaves_it_as_it_was(site: Site, page: Page, chat: str) -> None:
+def test_escape_cancels_an_edit(site: Site, page: Page, chat: str) -> None:
     weather = line(page, "weather")
     weather.get_by_role("button").press("Enter")
     page.keyboard.type("hail")
@@ -54,7 +54,7 @@ def test_escape_leaves_it_as_it_was(site: Site, page: Page, chat: str) -> None:
     assert edits(site, chat) == []
 
 
-def test_feelings_clock_activity_and_what_is_known(site: Site, page: Page, chat: str) -> None:
+def test_relationship_clock_activity_and_knowledge_are_edited(site: Site, page: Page, chat: str) -> None:
     character = site.ask("GET", chat)["host"]["id"]
     page.evaluate("() => document.querySelectorAll('#drawer details').forEach(part => { part.open = true; })")
     for field, typed in [
@@ -78,7 +78,7 @@ def test_feelings_clock_activity_and_what_is_known(site: Site, page: Page, chat:
     assert drawer["clock"].startswith("2031-05-06T07:08")
 
 
-def test_what_does_not_fit_is_refused_in_words(site: Site, page: Page, chat: str) -> None:
+def test_an_invalid_value_shows_an_error(site: Site, page: Page, chat: str) -> None:
     character = site.ask("GET", chat)["host"]["id"]
     line(page, f"edge.{character}.you.trust").get_by_role("button").click()
     page.locator("#drawer form input").fill("400")
@@ -87,7 +87,7 @@ def test_what_does_not_fit_is_refused_in_words(site: Site, page: Page, chat: str
     assert edits(site, chat) == []
 
 
-def test_memories_are_pinned_weighed_and_forgotten(site: Site, page: Page, chat: str) -> None:
+def test_memories_are_pinned_rated_and_deleted(site: Site, page: Page, chat: str) -> None:
     memory = page.locator("#drawer .memory").first
     memory.get_by_role("button", name="Pin").click()
     expect(page.locator("#drawer")).to_contain_text("1 of 8 pinned")
@@ -99,7 +99,7 @@ def test_memories_are_pinned_weighed_and_forgotten(site: Site, page: Page, chat:
     expect(page.locator("#drawer .memory")).to_have_count(count - 1)
 
 
-def test_another_tab_sees_it(site: Site, page: Page, chat: str) -> None:
+def test_another_tab_shows_an_edit(site: Site, page: Page, chat: str) -> None:
     other = page.context.new_page()
     other.goto(chat)
     other.keyboard.press("d")
@@ -110,7 +110,7 @@ def test_another_tab_sees_it(site: Site, page: Page, chat: str) -> None:
     expect(line(other, "weather")).to_contain_text("snow")
 
 
-def test_the_scene_is_closed_by_hand(site: Site, page: Page, chat: str) -> None:
+def test_the_scene_is_closed_from_the_drawer(site: Site, page: Page, chat: str) -> None:
     scene = site.ask("GET", chat)["scene"]
     page.locator("#drawer").get_by_role("button", name="Close the scene").click()
     expect(page.locator("#toasts")).to_contain_text("The scene is closed")

@@ -1,4 +1,4 @@
-"""The home page and a character's places, in a browser: coming back, going on from there, and nobody kept out."""
+"""The home page and the activity of a character, in a browser."""
 
 from __future__ import annotations
 
@@ -13,21 +13,21 @@ from tests.e2e.axe import serious
 from tests.e2e.browser import Theme, window
 from tests.e2e.conftest import Site, Watched
 from tests.e2e.draft_document import Paper, change
-from tests.e2e.test_hostile import HOSTILE, never_live
+from tests.e2e.test_hostile import HOSTILE, assert_nothing_runs
 
 AWAY = timedelta(hours=9)
 
 
 @pytest.fixture(scope="module")
 def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
-    made = Site(tmp_path_factory.mktemp("home") / "house")
-    yield made
-    made.close()
+    running = Site(tmp_path_factory.mktemp("home") / "home")
+    yield running
+    running.close()
 
 
 @pytest.fixture(scope="module")
 def chat(site: Site) -> str:
-    """Left yesterday; since then somebody answered, and proposed."""
+    """The last visit was yesterday; since then there is a reply and a proposal."""
     site.clock.behind = AWAY
     chat = site.begin()
     site.ask("POST", "/you/here")
@@ -38,14 +38,14 @@ def chat(site: Site) -> str:
     return chat
 
 
-def away(page: Page) -> str:
+def inbox_text(page: Page) -> str:
     return page.get_by_role("region", name="Inbox").inner_text()
 
 
-def test_whoever_comes_back_is_told_and_led_there(page: Page, site: Site, chat: str) -> None:
+def test_the_inbox_links_to_new_replies_and_proposals(page: Page, site: Site, chat: str) -> None:
     page.goto("/")
     expect(page.get_by_role("heading", name="Welcome back, Ana")).to_be_visible()
-    assert "Maren Oke left 1 proposal for The lamp" in away(page)
+    assert "Maren Oke left 1 proposal for The lamp" in inbox_text(page)
     page.get_by_role("link", name="Maren Oke answered").first.click()
     page.wait_for_url(f"**{chat}")
     expect(page.locator(".turn").last).to_contain_text("It has been for an hour.")
@@ -54,13 +54,13 @@ def test_whoever_comes_back_is_told_and_led_there(page: Page, site: Site, chat: 
     page.get_by_title("Home").click()
     page.wait_for_url(f"{site.address}/")
     expect(page.get_by_role("heading", name="Welcome back, Ana")).to_be_visible()
-    assert "answered" not in away(page), "what was read is no news"
-    assert "1 proposal" in away(page), "what waits goes on waiting"
+    assert "answered" not in inbox_text(page), "read replies are not listed"
+    assert "1 proposal" in inbox_text(page), "pending proposals stay listed"
     page.get_by_role("link", name="Maren Oke left 1 proposal").click()
     page.wait_for_url("**/documents/lamp.md*")
 
 
-def test_home_shows_every_mode_and_everybody(page: Page, chat: str) -> None:
+def test_home_shows_every_mode_and_all_characters(page: Page, chat: str) -> None:
     page.goto("/")
     for name in ("Stories", "Drafts", "Crowd", "Desk"):
         expect(page.get_by_role("region", name=name)).to_be_visible()
@@ -71,20 +71,20 @@ def test_home_shows_every_mode_and_everybody(page: Page, chat: str) -> None:
     expect(page.get_by_role("heading", name="Maren Oke")).to_be_visible()
 
 
-def test_a_desk_that_was_looked_at_is_no_news(page: Page, site: Site, chat: str) -> None:
+def test_a_read_desk_conversation_is_not_in_the_inbox(page: Page, site: Site, chat: str) -> None:
     bot = site.ask("GET", chat)["host"]["id"]
     desk = site.ask("POST", "/desk", {"character": bot, "title": "The garden"})["id"]
     site.script.replies.append("Good morning.")
     site.ask("POST", f"/desk/{desk}/messages?wait=true", {"text": "Are you there?"})
     page.goto("/")
-    assert "The garden" in away(page)
+    assert "The garden" in inbox_text(page)
     with page.expect_response(lambda answer: answer.url.endswith("/read")):
         page.get_by_role("link", name="Maren Oke replied").click()
     page.goto("/")
-    assert "The garden" not in away(page)
+    assert "The garden" not in inbox_text(page)
 
 
-def test_keys_and_the_palette_lead_home(page: Page, site: Site, chat: str) -> None:
+def test_shortcut_and_palette_open_the_home_page(page: Page, site: Site, chat: str) -> None:
     page.goto("/memory")
     page.keyboard.press("g")
     page.keyboard.press("h")
@@ -101,7 +101,7 @@ def test_keys_and_the_palette_lead_home(page: Page, site: Site, chat: str) -> No
     assert page.evaluate("document.activeElement.closest('.home-characters') !== null")
 
 
-def test_a_character_leads_to_its_stories_drafts_and_memories(page: Page, site: Site, chat: str) -> None:
+def test_a_character_page_links_to_its_stories_drafts_and_memories(page: Page, site: Site, chat: str) -> None:
     bots = site.ask("GET", "/characters")
     page.goto(f"/characters/{site.ask('GET', chat)['host']['id']}")
     page.get_by_role("tab", name="Activity").click()
@@ -116,7 +116,7 @@ def test_a_character_leads_to_its_stories_drafts_and_memories(page: Page, site: 
     page.wait_for_url(re.compile("/documents/lamp.md.*thread="))
 
 
-def test_c5_a_character_takes_a_seat_in_a_room_of_the_crowd(page: Page, site: Site, chat: str) -> None:
+def test_c5_a_character_is_added_to_a_crowd_room(page: Page, site: Site, chat: str) -> None:
     maren = f"/characters/{site.ask('GET', chat)['host']['id']}"
     page.goto(maren)
     page.get_by_role("tab", name="Activity").click()
@@ -132,7 +132,9 @@ def test_c5_a_character_takes_a_seat_in_a_room_of_the_crowd(page: Page, site: Si
 
 
 @pytest.mark.parametrize(("theme", "width"), [("light", 390), ("light", 820), ("dark", 1440)])
-def test_home_keeps_nobody_out(browser: Browser, site: Site, chat: str, theme: Theme, width: int) -> None:
+def test_home_has_no_serious_accessibility_issue(
+    browser: Browser, site: Site, chat: str, theme: Theme, width: int
+) -> None:
     context = window(browser, site.address, width, 844, theme)
     watched = Watched(context)
     page = context.new_page()
@@ -143,10 +145,10 @@ def test_home_keeps_nobody_out(browser: Browser, site: Site, chat: str, theme: T
         page.get_by_role("button", name="More", exact=True).click()
         expect(page.get_by_role("menuitem", name="Home")).to_be_visible()
     context.close()
-    assert watched.complaints == []
+    assert watched.errors == []
 
 
-def test_hostile_names_never_act(page: Page, site: Site, chat: str) -> None:
+def test_hostile_names_are_shown_as_text(page: Page, site: Site, chat: str) -> None:
     bot = site.ask("POST", "/characters", {"name": HOSTILE[1] + "\u202e"})["id"]
     opening = {"title": HOSTILE[0], "place": {"name": HOSTILE[2]}}
     hostile = f"/chats/{site.ask('POST', f'/characters/{bot}/kickoff', opening)['id']}"
@@ -155,11 +157,11 @@ def test_hostile_names_never_act(page: Page, site: Site, chat: str) -> None:
     for path in ("/", f"/characters/{bot}"):
         page.goto(path)
         expect(page.locator("#main")).to_contain_text("<img src=x")
-        never_live(page)
+        assert_nothing_runs(page)
         assert "\u202e" not in page.content()
 
 
-def test_a_new_house_sends_newcomers_on(new_site: Site, browser: Browser) -> None:
+def test_a_new_instance_redirects_to_the_first_steps(new_site: Site, browser: Browser) -> None:
     page = browser.new_page(base_url=new_site.address)
     page.goto("/")
     page.wait_for_url("**/settings")

@@ -1,4 +1,4 @@
-"""Hostile text from a person, a model and a card, wherever it is shown: it is read, and never acts. S18"""
+"""Hostile text from a person, a model and a card, on every page: it is shown as text and runs nothing. S18"""
 
 from __future__ import annotations
 
@@ -31,15 +31,15 @@ LIVE = """() => {
 }"""
 
 
-def never_live(page: Page) -> None:
+def assert_nothing_runs(page: Page) -> None:
     assert page.evaluate("window.hit") is None
     assert page.evaluate(LIVE) == []
 
 
 def make_card_character(site: Site) -> str:
-    told = {"name": '<b onclick="window.hit=1">Eve\u202e</b>', "persona": ALL, "kickoff": ALL, "backstory": ALL,
+    body = {"name": '<b onclick="window.hit=1">Eve\u202e</b>', "persona": ALL, "kickoff": ALL, "backstory": ALL,
             "traits": HOSTILE[:3], "initial_relationship": ALL}  # fmt: skip
-    return str(site.ask("POST", "/characters", told)["id"])
+    return str(site.ask("POST", "/characters", body)["id"])
 
 
 @pytest.fixture
@@ -50,20 +50,20 @@ def chat(site: Site) -> str:
     return f"/chats/{site.ask('POST', f'/characters/{character}/kickoff', opening)['id']}"
 
 
-def test_from_person_and_model_in_the_timeline(site: Site, page: Page, chat: str) -> None:
+def test_hostile_messages_and_replies_in_the_timeline(site: Site, page: Page, chat: str) -> None:
     page.goto(chat)
     site.say(chat, ALL, ALL)
     expect(page.locator(".turn").last).to_contain_text("<script>window.hit = 1</script>")
-    never_live(page)
+    assert_nothing_runs(page)
     assert "usertxt.exe" in shown(page.locator(".turn").last)
     assert not any(mark in page.content() for mark in "\u202e\u200b\u2066")
     page.reload()
     expect(page.locator(".turn").last).to_contain_text("press me")
-    never_live(page)
+    assert_nothing_runs(page)
     assert page.locator(".turn a").count() == 0, "no link is live"
 
 
-def test_while_it_is_being_spoken(site: Site, page: Page, chat: str) -> None:
+def test_hostile_text_while_it_is_streamed(site: Site, page: Page, chat: str) -> None:
     page.goto(chat)
     site.script.paused = True
     site.script.replies.append(ALL)
@@ -71,38 +71,38 @@ def test_while_it_is_being_spoken(site: Site, page: Page, chat: str) -> None:
     for _ in range(12):
         site.step(4)
         page.wait_for_timeout(60)
-        never_live(page)
+        assert_nothing_runs(page)
     site.step(500)
     expect(page.locator("[data-live]")).to_have_text("Saved")
-    never_live(page)
+    assert_nothing_runs(page)
 
 
 @pytest.mark.parametrize("path", ["/", "/chats", "/about", "/nothing/<script>window.hit=1</script>"])
-def test_from_a_card_on_the_other_pages(site: Site, page: Page, chat: str, path: str) -> None:
+def test_hostile_card_on_the_other_pages(site: Site, page: Page, chat: str, path: str) -> None:
     site.say(chat, ALL, ALL)
     page.goto(path)
-    never_live(page)
+    assert_nothing_runs(page)
     page.keyboard.press("ControlOrMeta+k")
     page.get_by_role("combobox").fill("eve")
     expect(page.locator("#palette-list")).to_contain_text("Eve")
-    never_live(page)
+    assert_nothing_runs(page)
 
 
-def test_in_the_rewind_dialog_and_the_drawer(site: Site, page: Page, chat: str) -> None:
+def test_hostile_text_in_the_rewind_dialog_and_the_drawer(site: Site, page: Page, chat: str) -> None:
     site.say(chat, "First.", "First.")
     site.say(chat, ALL, ALL)
     page.goto(chat)
     page.locator(".turn").nth(-3).get_by_role("button", name="More for this turn").click()
     page.get_by_role("menuitem", name="Rewind to here").click()
-    page.get_by_text("Everything, one by one").click()
-    never_live(page)
+    page.get_by_text("Show all").click()
+    assert_nothing_runs(page)
     page.keyboard.press("Escape")
     page.get_by_role("button", name="Story details").click()
     expect(page.locator("#drawer-content")).to_contain_text("Scene")
-    never_live(page)
+    assert_nothing_runs(page)
 
 
-def test_trouble_that_quotes_a_provider(site: Site, page: Page, chat: str) -> None:
+def test_hostile_text_in_a_provider_error(site: Site, page: Page, chat: str) -> None:
     from coterie.llm.recording import RecordedCall, RecordedError
 
     page.goto(chat)
@@ -110,4 +110,4 @@ def test_trouble_that_quotes_a_provider(site: Site, page: Page, chat: str) -> No
     site.script.faults.append(RecordedCall(say="Half", error=fault))
     site.ask("POST", f"{chat}/turns?wait=true", {"text": "Hello."})
     expect(page.locator(".banner")).to_contain_text("<script>")
-    never_live(page)
+    assert_nothing_runs(page)

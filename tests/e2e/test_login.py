@@ -1,4 +1,4 @@
-"""P17 in a browser: a house that other machines can reach asks for its password first."""
+"""P17 in a browser: a server that other machines can reach asks for its password first."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ PASSWORD = "the sea keeps no diary"
 
 @pytest.fixture
 def site(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Site]:
-    told = SecretStr(PasswordHasher(time_cost=1, memory_cost=8, parallelism=1).hash(PASSWORD))
-    monkeypatch.setattr(conftest, "create_web", lambda services: server.create_web(services, told))
-    made = Site(tmp_path / "house")
-    yield made
-    made.close()
+    password = SecretStr(PasswordHasher(time_cost=1, memory_cost=8, parallelism=1).hash(PASSWORD))
+    monkeypatch.setattr(conftest, "create_web", lambda services: server.create_web(services, password))
+    running = Site(tmp_path / "home")
+    yield running
+    running.close()
 
 
-def test_p17_nobody_sees_anything_before_the_password(page: Page) -> None:
+def test_p17_every_page_requires_the_password(page: Page) -> None:
     page.goto("/characters?x=1")
     expect(page).to_have_url("/login?next=/characters%3Fx%3D1")
     expect(page.get_by_label("Password")).to_be_focused()

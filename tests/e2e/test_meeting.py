@@ -1,6 +1,6 @@
-"""Meeting characters, in a browser: first run, the opening scene, writing and rewriting, cards, reset and delete.
+"""Characters in a browser: first run, the opening scene, writing and editing, cards, reset and delete.
 
-One house and one browser serve all of it; what one test leaves behind, the next may find.
+All tests share one server and one browser; later tests may see data of earlier ones.
 """
 
 from __future__ import annotations
@@ -33,12 +33,12 @@ OPENING = {
 
 @pytest.fixture(scope="module")
 def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
-    made = Site(tmp_path_factory.mktemp("meeting") / "house")
-    yield made
-    made.close()
+    running = Site(tmp_path_factory.mktemp("meeting") / "home")
+    yield running
+    running.close()
 
 
-# --- first run, in the order in which somebody goes through it ---------------------------------------------
+# --- first run, in order ------------------------------------------------------------------------------------
 
 
 def test_s10_from_nothing_to_the_first_chat(page: Page, site: Site) -> None:
@@ -67,14 +67,14 @@ def test_s10_from_nothing_to_the_first_chat(page: Page, site: Site) -> None:
 
 @pytest.fixture(scope="module")
 def hale(site: Site) -> str:
-    """Somebody whose opening has to be read by the classifier."""
+    """A character whose opening scene is read by the classifier."""
     site.ask("PUT", "/you", {"name": "Ana"})
     return str(
         site.ask("POST", "/characters", {"name": "Hale", "kickoff": "Hale looks up from the bench: rain again."})["id"]
     )
 
 
-def test_s8_what_the_classifier_read_is_corrected_and_begun_with(page: Page, site: Site, hale: str) -> None:
+def test_s8_the_proposed_scene_is_corrected_and_used(page: Page, site: Site, hale: str) -> None:
     site.script.shapes["Opening"] = OPENING
     page.goto(f"/characters/{hale}/kickoff")
     expect(page.get_by_label("Place", exact=True)).to_have_value("the lamp room")
@@ -102,7 +102,7 @@ def test_s8_a_classifier_that_fails_leaves_a_form_and_a_notice(page: Page, site:
     expect(page).to_have_url(re.compile("/chats/"))
 
 
-def test_s8_nobody_has_to_wait_for_the_classifier(page: Page, hale: str) -> None:
+def test_s8_the_form_can_be_filled_in_without_the_classifier(page: Page, hale: str) -> None:
     page.route("**/kickoff/form", lambda route: None)  # it never answers
     page.goto(f"/characters/{hale}/kickoff")
     expect(page.get_by_text("Reading Hale’s opening prose")).to_be_visible()
@@ -114,7 +114,7 @@ def test_s8_nobody_has_to_wait_for_the_classifier(page: Page, hale: str) -> None
 # --- characters --------------------------------------------------------------------------------------------
 
 
-def test_s1_s7_a_character_is_written_and_rewritten(page: Page, site: Site) -> None:
+def test_s1_s7_a_character_is_created_and_edited(page: Page, site: Site) -> None:
     page.goto("/characters/new")
     page.get_by_label("Name").fill("   ")
     page.get_by_label("Persona").fill("Keeps bees.")
@@ -146,19 +146,19 @@ def test_s1_s7_a_character_is_written_and_rewritten(page: Page, site: Site) -> N
     check(page)
 
 
-def test_s9_a_card_is_dropped_anywhere_and_goes_out_again(page: Page, site: Site, tmp_path: Path) -> None:
+def test_s9_a_card_is_dropped_on_the_page_and_exported(page: Page, site: Site, tmp_path: Path) -> None:
     card = export_card(Identity(name="Corvin", persona="Counts crows.").to_card(), "json").data
     page.goto("/characters")
-    told = base64.b64encode(card).decode()
+    encoded = base64.b64encode(card).decode()
     page.evaluate(
-        """(told) => {
+        """(encoded) => {
           const data = new DataTransfer();
-          data.items.add(new File([Uint8Array.from(atob(told), (c) => c.charCodeAt(0))], "corvin.json"));
+          data.items.add(new File([Uint8Array.from(atob(encoded), (c) => c.charCodeAt(0))], "corvin.json"));
           for (const kind of ["dragenter", "dragover", "drop"])
             document.querySelector("h1").dispatchEvent(
               new DragEvent(kind, { dataTransfer: data, bubbles: true, cancelable: true }));
         }""",
-        told,
+        encoded,
     )
     expect(page.get_by_role("heading", name="Corvin")).to_be_visible()
     page.get_by_role("button", name="More for Corvin").click()
@@ -167,7 +167,7 @@ def test_s9_a_card_is_dropped_anywhere_and_goes_out_again(page: Page, site: Site
     assert json.loads(Path(got.value.path()).read_text())["data"]["name"] == "Corvin"
 
 
-def test_s9_what_is_no_card_is_told_beside_the_file(page: Page, tmp_path: Path) -> None:
+def test_s9_an_invalid_card_shows_an_error_beside_the_file(page: Page, tmp_path: Path) -> None:
     bad = tmp_path / "<img src=x onerror=alert(1)>.json"
     bad.write_text('{"hello": "<script>alert(1)</script>"}')
     page.goto("/characters")
@@ -176,7 +176,7 @@ def test_s9_what_is_no_card_is_told_beside_the_file(page: Page, tmp_path: Path) 
     expect(page).to_have_url("/characters")
 
 
-def test_s25_reset_and_delete_want_the_name_typed(page: Page, site: Site) -> None:
+def test_s25_reset_and_delete_require_the_name(page: Page, site: Site) -> None:
     character = site.ask("POST", "/characters", {"name": "Brief"})["id"]
     page.goto(f"/characters/{character}")
     page.get_by_role("button", name="More for Brief").click()

@@ -1,6 +1,6 @@
-"""The pages beside the chat, in a browser: settings, memory, workshop, search.
+"""Settings, memory, system status, search and prompt pages in a browser.
 
-One house and one browser serve all of it; what one test leaves behind, the next may find.
+All tests share one server and one browser; later tests may see data of earlier ones.
 """
 
 from __future__ import annotations
@@ -20,19 +20,19 @@ from coterie.memory.records import MemoryType
 from coterie.memory.writer import NewMemory
 from tests.e2e.axe import check
 from tests.e2e.conftest import Site, Watched
-from tests.e2e.test_hostile import ALL, HOSTILE, never_live
+from tests.e2e.test_hostile import ALL, HOSTILE, assert_nothing_runs
 
 
 @pytest.fixture(scope="module")
 def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
-    made = Site(tmp_path_factory.mktemp("pages") / "house")
-    yield made
-    made.close()
+    running = Site(tmp_path_factory.mktemp("pages") / "home")
+    yield running
+    running.close()
 
 
 @pytest.fixture(scope="module")
 def begun(site: Site) -> str:
-    """A chat that was played for a while, with something in everybody's mind."""
+    """A chat with two exchanges and memories of them."""
     chat = site.begin()
     for text, reply in [("I cannot eat walnuts.", '"Then we bake without."'), ("Is the radio mended?", "*She nods.*")]:
         site.say(chat, text, reply)
@@ -42,7 +42,7 @@ def begun(site: Site) -> str:
 # --- settings ----------------------------------------------------------------------------------------------
 
 
-def test_settings_say_where_they_came_from_and_what_is_wrong_with_them(page: Page, site: Site, begun: str) -> None:
+def test_settings_show_their_origin_and_errors(page: Page, site: Site, begun: str) -> None:
     page.goto("/settings")
     field = page.get_by_label("Memories recalled per reply")
     expect(field).to_have_value("4")
@@ -59,7 +59,7 @@ def test_settings_say_where_they_came_from_and_what_is_wrong_with_them(page: Pag
     expect(section).to_contain_text("config.toml line")
 
 
-def test_s29_a_key_is_named_and_never_shown(page: Page, site: Site, begun: str) -> None:
+def test_s29_a_key_is_referenced_and_never_shown(page: Page, site: Site, begun: str) -> None:
     page.goto("/settings#models")
     key = page.get_by_label("API key")
     key.fill("sk-plain-key-0123456789")
@@ -68,18 +68,18 @@ def test_s29_a_key_is_named_and_never_shown(page: Page, site: Site, begun: str) 
     assert "sk-plain" not in (site.app.paths.config.read_text() if site.app.paths.config.exists() else "")
 
 
-def test_a_model_is_tried_live(page: Page, site: Site, begun: str) -> None:
+def test_a_model_is_tested(page: Page, site: Site, begun: str) -> None:
     site.script.replies.append("A fox listens at the edge of the field.")
     site.script.shapes["Form"] = {"name": "Mara", "age": 7, "place": "the mill"}
     page.goto("/settings#models")
     page.get_by_role("button", name="Test narrative").click()
-    told = page.locator("[data-role-models=narrative] .test-result")
-    expect(told).to_contain_text("tokens/s")
-    expect(told).to_contain_text("First token after")
-    expect(told).to_contain_text("A fox listens")
+    result = page.locator("[data-role-models=narrative] .test-result")
+    expect(result).to_contain_text("tokens/s")
+    expect(result).to_contain_text("First token after")
+    expect(result).to_contain_text("A fox listens")
 
 
-def test_providers_and_tasks_are_kept_on_the_page_and_count_at_once(page: Page, site: Site, begun: str) -> None:
+def test_providers_and_tasks_are_added_and_apply_at_once(page: Page, site: Site, begun: str) -> None:
     page.goto("/settings#models")
     page.get_by_text("Add a provider").click()
     form = page.locator("form[data-new='models.providers']")
@@ -125,7 +125,7 @@ def test_s28_a_backup_is_taken_from_the_page(page: Page, site: Site, begun: str)
 @pytest.fixture(scope="module")
 def remembered(site: Site, begun: str) -> str:
     character, room = site.host(begun), f"room:{begun.rsplit('/', 1)[1]}"
-    told: list[tuple[str, MemoryType, int]] = [
+    texts: list[tuple[str, MemoryType, int]] = [
         ("Ana is allergic to walnuts.", "fact", 3),
         ("Ana mended the radio.", "event", 1),
         ("The mail boat is late.", "event", 0),
@@ -135,7 +135,7 @@ def remembered(site: Site, begun: str) -> str:
         made = site.app.memory.add_many(
             [NewMemory(text, character, room, type=kind, significance=weight, about=("you",),
                        witnesses=("you", character),
-                       happened=datetime(2024, 10, 1 + at, tzinfo=UTC)) for at, (text, kind, weight) in enumerate(told)]
+                       happened=datetime(2024, 10, 1 + n, tzinfo=UTC)) for n, (text, kind, weight) in enumerate(texts)]
         )  # fmt: skip
         site.app.memory.link(made[0].id, "related_to", made[1].id)
 
@@ -143,7 +143,7 @@ def remembered(site: Site, begun: str) -> str:
     return character
 
 
-def test_m7_memories_are_asked_filtered_and_explained(page: Page, remembered: str) -> None:
+def test_m7_memories_are_searched_filtered_and_explained(page: Page, remembered: str) -> None:
     page.goto("/memory")
     page.get_by_label("Search memory").fill("what can Ana not eat, walnuts?")
     page.keyboard.press("Enter")
@@ -159,7 +159,7 @@ def test_m7_memories_are_asked_filtered_and_explained(page: Page, remembered: st
     expect(page.locator("[data-memory] [data-text]")).to_have_text(["Ana mended the radio."])
 
 
-def test_m7_a_memory_is_pinned_corrected_and_forgotten_for_good(page: Page, site: Site, remembered: str) -> None:
+def test_m7_a_memory_is_pinned_edited_and_deleted(page: Page, site: Site, remembered: str) -> None:
     page.goto(f"/memory?owner={remembered}")
     row = page.locator("[data-memory]").filter(has_text="The mail boat is late.")
     memory, room = row.get_attribute("data-memory"), row.get_attribute("data-room")
@@ -191,7 +191,7 @@ def test_m7_people_and_links_are_drawn(page: Page, remembered: str) -> None:
     expect(page.locator("[data-memory]").first).to_be_visible()
 
 
-def test_m7_memories_go_out_and_come_in(page: Page, site: Site, remembered: str, tmp_path: Path) -> None:
+def test_m7_memories_are_exported_and_imported(page: Page, site: Site, remembered: str, tmp_path: Path) -> None:
     page.goto(f"/memory?owner={remembered}")
     page.get_by_role("button", name="Export and import").click()
     with page.expect_download() as got:
@@ -211,10 +211,10 @@ def test_m7_memories_go_out_and_come_in(page: Page, site: Site, remembered: str,
     expect(page.locator(".drop-bad")).to_contain_text("Line 1")
 
 
-# --- workshop, search, inspector ---------------------------------------------------------------------------
+# --- system status, search, prompt --------------------------------------------------------------------------
 
 
-def test_a_background_failure_is_told_anywhere_and_tried_again_in_the_workshop(
+def test_a_failed_job_is_announced_on_any_page_and_retried_on_the_status_page(
     page: Page, site: Site, begun: str
 ) -> None:
     async def die() -> None:
@@ -234,13 +234,13 @@ def test_a_background_failure_is_told_anywhere_and_tried_again_in_the_workshop(
     expect(page.get_by_role("heading", name="Failed jobs")).to_have_count(0)
 
 
-def test_the_workshop_tells_what_models_did(page: Page, site: Site, begun: str) -> None:
+def test_the_status_page_shows_the_use_of_models(page: Page, site: Site, begun: str) -> None:
     page.goto("/ops")
     expect(page.get_by_role("table").first).to_contain_text("embedded/script")
     expect(page.get_by_role("img", name="a day over thirty days")).to_be_visible()
 
 
-def test_s17_search_marks_what_was_said_and_leads_there(page: Page, site: Site, begun: str) -> None:
+def test_s17_search_results_are_marked_and_link_to_the_turn(page: Page, site: Site, begun: str) -> None:
     page.goto("/search")
     page.get_by_label("What was said").fill("walnut")
     page.keyboard.press("Enter")
@@ -249,7 +249,7 @@ def test_s17_search_marks_what_was_said_and_leads_there(page: Page, site: Site, 
     assert (hit.locator("a").get_attribute("href") or "").startswith(f"{begun}?at=")
 
 
-def test_s17_search_leads_to_a_turn_far_back(page: Page, site: Site, begun: str) -> None:
+def test_s17_search_opens_an_old_turn(page: Page, site: Site, begun: str) -> None:
     lines = [json.dumps({"user_name": "Ana", "character_name": "Maren Oke", "chat_metadata": {}})]
     for number in range(130):
         by = {"name": "Ana", "is_user": True} if number % 2 else {"name": "Maren Oke", "is_user": False}
@@ -264,10 +264,10 @@ def test_s17_search_leads_to_a_turn_far_back(page: Page, site: Site, begun: str)
     expect(found).to_be_focused()
 
 
-def test_hostile_words_are_never_live_in_a_browser(page: Page, site: Site, begun: str) -> None:
-    told = {"name": f"Eve {HOSTILE[0]}\u202e", "persona": ALL, "kickoff": ALL, "backstory": ALL, "traits": HOSTILE[:3]}
-    character = site.ask("POST", "/characters", told)["id"]
-    site.ask("PUT", f"/characters/{character}", {**told, "persona": "Other."})
+def test_hostile_text_is_never_run_in_a_browser(page: Page, site: Site, begun: str) -> None:
+    body = {"name": f"Eve {HOSTILE[0]}\u202e", "persona": ALL, "kickoff": ALL, "backstory": ALL, "traits": HOSTILE[:3]}
+    character = site.ask("POST", "/characters", body)["id"]
+    site.ask("PUT", f"/characters/{character}", {**body, "persona": "Other."})
     site.call(lambda: site.app.memory.add_many([NewMemory(ALL, character, f"memory:{character}", about=(HOSTILE[2],))]))
     site.say(begun, f"walnuts {ALL}", ALL)
     for path in ["/characters", f"/characters/{character}", f"/characters/{character}/edit",
@@ -276,11 +276,11 @@ def test_hostile_words_are_never_live_in_a_browser(page: Page, site: Site, begun
                  f"/search?q={quote(HOSTILE[1])}", "/ops", "/settings"]:  # fmt: skip
         page.goto(path)
         page.wait_for_timeout(50)
-        never_live(page)
-    site.ask("POST", f"/characters/{character}/delete", {"confirm": told["name"]})
+        assert_nothing_runs(page)
+    site.ask("POST", f"/characters/{character}/delete", {"confirm": body["name"]})
 
 
-def test_the_palette_finds_chats_characters_and_words(page: Page, site: Site, begun: str) -> None:
+def test_the_palette_finds_chats_characters_and_messages(page: Page, site: Site, begun: str) -> None:
     page.goto("/ops")
     page.keyboard.press("ControlOrMeta+k")
     page.keyboard.type("maren")
@@ -291,7 +291,7 @@ def test_the_palette_finds_chats_characters_and_words(page: Page, site: Site, be
     expect(page).to_have_url("/search?q=walnut")
 
 
-def test_s13_the_inspector_shows_tokens_and_parts(page: Page, site: Site, begun: str) -> None:
+def test_s13_the_prompt_page_shows_tokens_and_parts(page: Page, site: Site, begun: str) -> None:
     reply = [turn for turn in site.ask("GET", f"{begun}/turns")["turns"] if not turn["by_person"]][-1]["id"]
     page.goto(f"{begun}/prompt/{reply}")
     expect(page.get_by_role("img", name="The prompt:")).to_be_visible()
@@ -312,7 +312,7 @@ PAGES = [
 
 
 @pytest.mark.parametrize(("theme", "width"), [("light", 390), ("dark", 1280)])
-def test_every_page_in_every_size_keeps_nobody_out(
+def test_every_page_in_every_size_is_accessible(
     browser: Browser, site: Site, begun: str, theme: str, width: int
 ) -> None:
     context = browser.new_context(
@@ -336,4 +336,4 @@ def test_every_page_in_every_size_keeps_nobody_out(
             )
             assert small == [], path
     context.close()
-    assert watched.complaints == []
+    assert watched.errors == []

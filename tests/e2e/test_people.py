@@ -12,9 +12,7 @@ from tests.e2e.conftest import Site
 
 
 @pytest.mark.parametrize(("theme", "width"), [("light", 390), ("dark", 1280)])
-def test_p3_inviting_somebody_and_saying_whom_they_may_talk_with(
-    page: Page, site: Site, theme: str, width: int
-) -> None:
+def test_p3_a_person_is_invited_and_given_characters(page: Page, site: Site, theme: str, width: int) -> None:
     name = f"Bo ({theme})"
     site.begin()
     page.set_viewport_size({"width": width, "height": 900})

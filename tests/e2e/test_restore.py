@@ -1,4 +1,4 @@
-"""A backup put back from the page, by a real `coterie serve` that starts itself anew. S28"""
+"""S28: a backup is restored from the page, by a real `coterie serve` that restarts."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from pathlib import Path
 from playwright.sync_api import Browser, expect
 
 from tests.e2e.axe import check
-from tests.e2e.conftest import PATIENCE_MS, Watched
+from tests.e2e.conftest import TIMEOUT_MS, Watched
 from tests.e2e.server_process import Server, Start, coterie
 
 
@@ -16,8 +16,8 @@ def names(server: Server) -> list[str]:
     return [character["name"] for character in server.client.get("/characters").json()]
 
 
-def lived_in(start: Start) -> tuple[Server, str]:
-    """Somebody was there when the backup was taken, and somebody came after it."""
+def start_with_backup(start: Start) -> tuple[Server, str]:
+    """A server with one character from before the backup and one from after it."""
     server = start()
     server.client.put("/you", json={"name": "Ana"})
     server.client.post("/characters/ready/maren").raise_for_status()
@@ -27,12 +27,12 @@ def lived_in(start: Start) -> tuple[Server, str]:
     return server, backup
 
 
-def kept_in(home: Path) -> list[Path]:
+def replaced_databases(home: Path) -> list[Path]:
     return [path for path in home.glob("*.before-restore-*") if not path.name.endswith(("-wal", "-shm"))]
 
 
-def refuses_what_is_damaged(server: Server) -> None:
-    """And goes on as it was."""
+def check_damaged_backup_is_refused(server: Server) -> None:
+    """A damaged or missing backup is refused and nothing changes."""
     before = server.client.get("/health").headers["coterie-run"]
     damaged: str = server.client.post("/backups").json()["file"]
     (server.home / "backups" / damaged).write_bytes(b"no database")
@@ -42,14 +42,14 @@ def refuses_what_is_damaged(server: Server) -> None:
     assert server.client.post("/backups/..%2Fcoterie.db/restore").status_code == 404
     assert server.client.get("/health").headers["coterie-run"] == before
     assert len(names(server)) == 2
-    assert kept_in(server.home) == []
+    assert replaced_databases(server.home) == []
 
 
-def test_s28_a_backup_is_put_back_from_the_page_and_a_damaged_one_is_not(start: Start, browser: Browser) -> None:
-    server, backup = lived_in(start)
-    refuses_what_is_damaged(server)
+def test_s28_a_backup_is_restored_from_the_page_and_a_damaged_one_is_refused(start: Start, browser: Browser) -> None:
+    server, backup = start_with_backup(start)
+    check_damaged_backup_is_refused(server)
     context = browser.new_context(base_url=server.address, viewport={"width": 1280, "height": 800})
-    context.set_default_timeout(PATIENCE_MS)
+    context.set_default_timeout(TIMEOUT_MS)
     watched = Watched(context)
     page = context.new_page()
     page.goto("/settings#backups")
@@ -62,19 +62,19 @@ def test_s28_a_backup_is_put_back_from_the_page_and_a_damaged_one_is_not(start: 
     page.get_by_role("button", name=f"Restore {backup} …").click()
     question.get_by_role("button", name="Restore").click()
     expect(page.get_by_text(f"{backup} was restored.")).to_be_in_viewport()
-    (kept,) = kept_in(server.home)
-    expect(page.get_by_text(f"The previous database is kept as {kept}.")).to_be_visible()
+    (replaced,) = replaced_databases(server.home)
+    expect(page.get_by_text(f"The previous database is kept as {replaced}.")).to_be_visible()
     check(page)
     context.close()
-    assert watched.complaints == []
+    assert watched.errors == []
     assert names(server) == ["Maren Oke"]
     assert server.process.poll() is None
     assert server.stop(signal.SIGTERM) == 0
     assert coterie(server.home, "verify").returncode == 0
 
 
-def test_s28_a_stop_that_comes_with_it_is_a_stop(start: Start) -> None:
-    server, backup = lived_in(start)
+def test_s28_a_stop_signal_during_a_restore_stops_the_server(start: Start) -> None:
+    server, backup = start_with_backup(start)
     assert server.client.post(f"/backups/{backup}/restore").status_code == 202
     assert server.stop(signal.SIGTERM) in (0, -signal.SIGTERM)
     assert coterie(server.home, "verify").returncode == 0

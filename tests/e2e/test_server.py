@@ -1,4 +1,4 @@
-"""A real `coterie serve`: it comes up, answers, lets an open request finish when told to stop, and ends with 0."""
+"""A real `coterie serve`: it starts, answers, finishes open requests on shutdown, and exits with 0."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from concurrent.futures import ThreadPoolExecutor
 from tests.e2e.server_process import Start, coterie
 
 
-def test_it_comes_up_answers_and_stops_with_0(start: Start) -> None:
+def test_serve_starts_answers_and_exits_with_0(start: Start) -> None:
     server = start()
     assert server.client.get("/health").json() == {"status": "ok"}
     assert server.client.head("/health").status_code == 200
@@ -25,8 +25,8 @@ def test_it_comes_up_answers_and_stops_with_0(start: Start) -> None:
     assert f"Another Coterie (process {server.process.pid})" in second.stderr
     assert server.client.get("/health").status_code == 200
     assert server.stop(signal.SIGTERM) == 0
-    told = [json.loads(line) for line in server.logs.read_text().splitlines()]
-    assert [(line["logger"], line["event"]) for line in told] == [
+    log = [json.loads(line) for line in server.logs.read_text().splitlines()]
+    assert [(line["logger"], line["event"]) for line in log] == [
         ("coterie.app", "started"),
         ("coterie.app", "stopping"),
     ]
@@ -34,7 +34,7 @@ def test_it_comes_up_answers_and_stops_with_0(start: Start) -> None:
     assert coterie(server.home, "verify").returncode == 0
 
 
-def test_an_open_request_finishes_before_the_end_and_the_next_start_goes_on(start: Start) -> None:
+def test_an_open_request_finishes_before_shutdown_and_the_next_start_has_its_data(start: Start) -> None:
     for began, number in enumerate((signal.SIGTERM, signal.SIGINT), start=1):
         server = start("tests.e2e.slow_serve")
         assert f"coterie_events_total {began}.0" in server.client.get("/metrics").text

@@ -1,4 +1,4 @@
-"""A story on a real server process with the embedded model and no key; after each step the log holds its word."""
+"""A story on a real server process with the embedded model and no key; after each step `coterie verify` is clean."""
 
 from __future__ import annotations
 
@@ -32,17 +32,17 @@ class StoryServer(Server):
         assert answer.status_code == 200, answer.text
         return answer.json()
 
-    def post(self, path: str, told: object = None) -> Any:
-        answer = self.client.post(path, json=told)
+    def post(self, path: str, body: object = None) -> Any:
+        answer = self.client.post(path, json=body)
         assert answer.is_success, answer.text
         return answer.json()
 
     def verify(self, step: str) -> None:
         """`coterie verify` while the server runs; in this process, since starting another takes seconds each time."""
-        with pytest.MonkeyPatch.context() as patch, pytest.raises(SystemExit) as ended:
+        with pytest.MonkeyPatch.context() as patch, pytest.raises(SystemExit) as exit_:
             patch.setenv("COTERIE_HOME", str(self.home))
             main(["verify"])
-        assert ended.value.code == 0, f"not clean after {step}"
+        assert exit_.value.code == 0, f"not clean after {step}"
 
     def texts(self, chat: str) -> list[str]:
         return [turn["text"] for turn in self.get(f"{chat}/turns")["turns"]]
@@ -50,9 +50,9 @@ class StoryServer(Server):
 
 @pytest.fixture
 def server(tmp_path: Path) -> Iterator[StoryServer]:
-    made = StoryServer(tmp_path / "home")
-    yield made
-    made.close()
+    running = StoryServer(tmp_path / "home")
+    yield running
+    running.close()
 
 
 @pytest.mark.timeout(480)
@@ -63,17 +63,17 @@ def test_a_story_from_author_to_reset(server: StoryServer) -> None:
     server.verify("author")
 
     proposal = server.get(f"/characters/{character['id']}/kickoff")
-    begun = server.post(f"/characters/{character['id']}/kickoff", proposal["opening"])
-    chat = f"/chats/{begun['id']}"
+    started = server.post(f"/characters/{character['id']}/kickoff", proposal["opening"])
+    chat = f"/chats/{started['id']}"
     assert len(server.texts(chat)) == 1
     server.verify("kickoff")
 
     replies = []
     for number in range(10):
-        told = server.post(f"{chat}/turns?wait=true", {"text": f'*waves* "Number {number}."', "key": str(number)})
-        assert told["text"].strip(), told
-        assert told["why"] in ("", "length"), told
-        replies.append(told)
+        reply = server.post(f"{chat}/turns?wait=true", {"text": f'*waves* "Number {number}."', "key": str(number)})
+        assert reply["text"].strip(), reply
+        assert reply["why"] in ("", "length"), reply
+        replies.append(reply)
     assert len(server.texts(chat)) == 21
     server.verify("ten turns")
 
@@ -113,12 +113,12 @@ def test_a_story_from_author_to_reset(server: StoryServer) -> None:
 
     again = server.post(f"/characters/{character['id']}/kickoff", {})
     with server.client.stream("GET", f"/chats/{again['id']}/events") as stream:
-        heard = stream.iter_lines()
-        assert "event: snapshot" in (next(heard), next(heard))
+        lines = stream.iter_lines()
+        assert "event: snapshot" in (next(lines), next(lines))
         server.process.send_signal(signal.SIGTERM)
-        for _ in heard:
-            pass  # the stream ends in order, whoever listens
+        for _ in lines:
+            pass  # the stream ends on shutdown
     assert server.process.wait(60) == 0
     assert coterie(server.home, "verify").stdout.startswith("Clean:")
-    told_log = [json.loads(line) for line in server.logs.read_text().splitlines()]
-    assert not [line for line in told_log if line.get("level") == "error"], told_log
+    log = [json.loads(line) for line in server.logs.read_text().splitlines()]
+    assert not [line for line in log if line.get("level") == "error"], log

@@ -1,4 +1,4 @@
-"""The style guide: every component, in both themes, by keyboard, and to axe."""
+"""The style guide: every component with axe in both themes, and by keyboard."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from tests.e2e.axe import serious
 
 
 @pytest.mark.parametrize("theme", ["light", "dark"])
-def test_no_component_keeps_anybody_out(page: Page, theme: str) -> None:
+def test_components_have_no_serious_accessibility_issue(page: Page, theme: str) -> None:
     page.emulate_media(color_scheme=theme, reduced_motion="reduce")  # type: ignore[arg-type]
     page.goto("/styleguide")
     page.wait_for_timeout(400)  # the skeleton shows itself late
@@ -28,7 +28,7 @@ def test_a_menu_by_keyboard(page: Page) -> None:
     expect(opener).to_be_focused()
 
 
-def test_a_dialog_holds_the_focus_and_gives_it_back(page: Page) -> None:
+def test_a_dialog_traps_and_restores_the_focus(page: Page) -> None:
     page.goto("/styleguide")
     opener = page.get_by_role("button", name="Open a dialog")
     opener.press("Enter")
@@ -38,7 +38,7 @@ def test_a_dialog_holds_the_focus_and_gives_it_back(page: Page) -> None:
     expect(opener).to_be_focused()
 
 
-def test_tabs_follow_the_arrows(page: Page) -> None:
+def test_tabs_are_switched_with_arrow_keys(page: Page) -> None:
     page.goto("/styleguide")
     page.get_by_role("tab", name="Who").focus()
     page.keyboard.press("ArrowRight")
@@ -46,14 +46,14 @@ def test_tabs_follow_the_arrows(page: Page) -> None:
     expect(page.get_by_role("tabpanel", name="Voice")).to_be_visible()
 
 
-def test_a_toast_offers_the_way_back(page: Page) -> None:
+def test_a_toast_offers_undo(page: Page) -> None:
     page.goto("/styleguide")
     page.get_by_role("button", name="Say something", exact=True).click()
     page.locator("#toasts").get_by_role("button", name="Undo").click()
     expect(page.locator("#toasts")).to_contain_text("They are back.")
 
 
-def test_question_mark_lists_the_shortcuts_and_the_palette_goes_places(page: Page) -> None:
+def test_question_mark_lists_shortcuts_and_the_palette_navigates(page: Page) -> None:
     page.goto("/styleguide")
     page.keyboard.press("?")
     expect(page.get_by_role("dialog", name="Keyboard shortcuts")).to_be_visible()
@@ -64,7 +64,7 @@ def test_question_mark_lists_the_shortcuts_and_the_palette_goes_places(page: Pag
     expect(page).to_have_url("/about")
 
 
-def test_the_theme_can_be_switched_and_stays(page: Page) -> None:
+def test_the_theme_is_switched_and_saved(page: Page) -> None:
     page.emulate_media(color_scheme="light")
     page.goto("/styleguide")
     page.get_by_role("button", name="Light or dark").click()

@@ -1,4 +1,4 @@
-"""Live on every tab (S19): the same story in all of them, whoever does what, whatever the connection does."""
+"""S19: all tabs show the same chat, after any actions and connection losses."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ import pytest
 from playwright.sync_api import Browser, Page, expect
 
 from tests.e2e.browser import shown
-from tests.e2e.conftest import PATIENCE_MS, Site, Watched
+from tests.e2e.conftest import TIMEOUT_MS, Site, Watched
 
 OPERATIONS = int(os.environ.get("COTERIE_TAB_OPERATIONS", "60"))
-"""A thousand before a release; fewer each time."""
+"""Set to 1000 before a release."""
 
 VIEW = """() => {
     const words = turn => turn.querySelector(".turn-text").textContent.trim().split(/\\s+/).join(" ");
@@ -34,28 +34,28 @@ def view(page: Page) -> list[list[str]]:
     return page.evaluate(VIEW)  # type: ignore[no-any-return]
 
 
-def told(site: Site, chat: str) -> list[list[str]]:
-    """What the server says that every tab should show."""
+def server_view(site: Site, chat: str) -> list[list[str]]:
+    """The turns that every tab should show."""
     turns = site.ask("GET", f"{chat}/turns?limit=50")["turns"]
     return [[turn["id"], turn["state"], " ".join(turn["text"].split())] for turn in turns]
 
 
 def converge(site: Site, chat: str, tabs: list[Page], within_s: float = 30) -> float:
-    """How long it takes until all tabs show what the server says: until the last of them last changed."""
+    """Seconds until all tabs show the turns of the server."""
     began, now = time.monotonic(), time.time()
-    want = told(site, chat)
+    expected = server_view(site, chat)
     while True:
         seen = [view(tab) for tab in tabs]
-        if all(one == want for one in seen):
+        if all(one == expected for one in seen):
             changed = [float(tab.evaluate("window.changed_at ?? 0")) / 1_000 for tab in tabs]
             return max(0.0, max(changed) - now)
-        assert time.monotonic() - began < within_s, f"{want[-4:]}\n" + "\n".join(str(one[-4:]) for one in seen)
+        assert time.monotonic() - began < within_s, f"{expected[-4:]}\n" + "\n".join(str(one[-4:]) for one in seen)
         time.sleep(0.02)
-        want = told(site, chat)
+        expected = server_view(site, chat)
 
 
-class Crowd:
-    """Three tabs, and what somebody may do in any of them."""
+class TabActions:
+    """Random actions in random tabs."""
 
     def __init__(self, site: Site, chat: str, tabs: list[Page], chance: random.Random) -> None:
         self.site, self.chat, self.tabs, self.chance = site, chat, tabs, chance
@@ -63,7 +63,7 @@ class Crowd:
         self.hidden: set[int] = set()
 
     def ask(self, method: str, path: str, body: object = None) -> Any:
-        """From inside some tab, as its scripts do it; a refusal (somebody speaks, nothing to undo) is an answer too."""
+        """A request from a random tab; a refusal (a reply is running, nothing to undo) is a valid answer."""
         tab = self.chance.choice(self.tabs)
         return tab.evaluate(
             """([method, path, body]) => fetch(path, {method, body: body === null ? undefined : JSON.stringify(body),
@@ -115,16 +115,16 @@ class Crowd:
 
 
 @pytest.mark.timeout(3600)
-def test_s19_three_tabs_interleaved_show_the_same(browser: Browser, site: Site, watched: Watched) -> None:
+def test_s19_three_tabs_show_the_same_after_random_actions(browser: Browser, site: Site, watched: Watched) -> None:
     chat = site.begin()
     other = Watched(browser.new_context(base_url=site.address))
-    other.context.set_default_timeout(PATIENCE_MS)
+    other.context.set_default_timeout(TIMEOUT_MS)
     tabs = [watched.context.new_page(), watched.context.new_page(), other.context.new_page()]
     for tab in tabs:
         tab.add_init_script(f"addEventListener('DOMContentLoaded', {WATCH})")
         tab.goto(chat)
     chance = random.Random(19)
-    crowd = Crowd(site, chat, tabs, chance)
+    crowd = TabActions(site, chat, tabs, chance)
     weights = {crowd.say: 8, crowd.stop_a_reply: 2, crowd.regenerate: 3, crowd.choose: 3, crowd.rewind: 1,
                crowd.undo: 2, crowd.hide_or_show: 3, crowd.reload: 1}  # fmt: skip
     slowest = 0.0
@@ -139,7 +139,7 @@ def test_s19_three_tabs_interleaved_show_the_same(browser: Browser, site: Site, 
     ids = [turn for turn, _, _ in view(tabs[0])]
     assert len(ids) == len(set(ids)), "a turn is shown twice"
     other.context.close()
-    assert other.complaints == []
+    assert other.errors == []
 
 
 def test_s19_twenty_tabs_of_one_browser_all_work(site: Site, watched: Watched) -> None:
@@ -152,10 +152,10 @@ def test_s19_twenty_tabs_of_one_browser_all_work(site: Site, watched: Watched) -
         site.say(chat, "Does everybody hear this?", "Everybody does.")
     for number, tab in enumerate(tabs):
         expect(tab.locator(".turn").last).to_contain_text("Everybody does.")
-        assert view(tab) == told(site, chats[number % 2])
+        assert view(tab) == server_view(site, chats[number % 2])
 
 
-def test_s19_a_tab_that_joins_in_the_middle_of_a_reply_has_every_word_once(site: Site, watched: Watched) -> None:
+def test_s19_a_tab_opened_during_a_reply_shows_every_word_once(site: Site, watched: Watched) -> None:
     chat = site.begin()
     first = watched.context.new_page()
     first.goto(chat)
@@ -194,7 +194,7 @@ def test_s19_a_lost_connection_catches_up_without_a_reload(site: Site, watched: 
     assert page.evaluate("window.sameDocument")
 
 
-def test_without_shared_workers_a_tab_listens_for_itself(site: Site, watched: Watched) -> None:
+def test_without_shared_workers_a_tab_has_its_own_connection(site: Site, watched: Watched) -> None:
     chat = site.begin()
     page = watched.context.new_page()
     page.add_init_script("delete window.SharedWorker")

@@ -61,8 +61,8 @@ class Web:
         assert answer.status_code == status, answer.text
         return answer.json()
 
-    async def post(self, path: str, told: object = None, status: int = 200) -> Any:
-        answer = await self.client.post(path, json=told)
+    async def post(self, path: str, body: object = None, status: int = 200) -> Any:
+        answer = await self.client.post(path, json=body)
         assert answer.status_code == status, answer.text
         return answer.json()
 
@@ -73,9 +73,9 @@ class Web:
         return bot, f"/chats/{chat['id']}"
 
     async def say(self, chat: str, text: str, **more: object) -> Any:
-        said = await self.post(f"{chat}/turns?wait=true", {"text": text, **more})
+        reply = await self.post(f"{chat}/turns?wait=true", {"text": text, **more})
         await self.settle()
-        return said
+        return reply
 
     async def settle(self) -> None:
         worker = Worker(self.app.store.jobs, self.app.story.handlers(), clock=SystemClock(), bus=self.app.store.bus)
@@ -105,8 +105,8 @@ async def web(tmp_path: Path) -> AsyncIterator[Web]:
         asgi = create_web(app)
         transport = httpx.ASGITransport(asgi)
         async with httpx.AsyncClient(transport=transport, base_url="http://127.0.0.1:8000") as client:
-            made = Web(asgi, app, client, script, home)
-            yield made
+            running = Web(asgi, app, client, script, home)
+            yield running
         await app.story.replies.close()
-        made.verify()
+        running.verify()
         await models.close()

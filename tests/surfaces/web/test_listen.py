@@ -14,11 +14,11 @@ from coterie.surfaces.web.server import run_server
 from coterie.surfaces.web.server_settings import ServerSettings
 
 
-class Passage:
-    """What runs around the server; remembers, and may refuse or ask for the end."""
+class RecordedContext:
+    """The context around the server: records its calls, and may raise or send a signal."""
 
     def __init__(self, *, refuse: Exception | None = None, stop_with: signal.Signals | None = None) -> None:
-        self.told: list[str] = []
+        self.calls: list[str] = []
         self._refuse = refuse
         self._stop_with = stop_with
 
@@ -26,51 +26,53 @@ class Passage:
     async def running(self) -> AsyncIterator[None]:
         if self._refuse is not None:
             raise self._refuse
-        self.told.append("in")
+        self.calls.append("in")
         if self._stop_with is not None:
             os.kill(os.getpid(), self._stop_with)
         yield
-        self.told.append("out")
+        self.calls.append("out")
 
 
-def test_a_port_that_is_taken_is_told_before_anything_starts() -> None:
-    passage = Passage()
+def test_a_port_in_use_is_an_error_before_anything_starts() -> None:
+    context = RecordedContext()
     with socket.create_server(("127.0.0.1", 0)) as other:
         port = other.getsockname()[1]
         with pytest.raises(InUse, match=f"Port {port} on 127.0.0.1 cannot be used") as caught:
-            run_server(FastAPI(), ServerSettings(port=port), within=passage.running())
+            run_server(FastAPI(), ServerSettings(port=port), within=context.running())
     assert "--port" in caught.value.fix
-    assert passage.told == []
+    assert context.calls == []
 
 
-def test_a_start_that_fails_tells_why_and_serves_nothing(capsys: pytest.CaptureFixture[str]) -> None:
-    passage = Passage(refuse=DiskFull("No room.", "Make some."))
+def test_a_failed_start_raises_and_serves_nothing(capsys: pytest.CaptureFixture[str]) -> None:
+    context = RecordedContext(refuse=DiskFull("No room.", "Make some."))
     with pytest.raises(DiskFull):
-        run_server(FastAPI(), ServerSettings(port=0), within=passage.running())
+        run_server(FastAPI(), ServerSettings(port=0), within=context.running())
     assert capsys.readouterr().out == ""
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
-def test_a_signal_during_the_start_ends_it_in_order(number: signal.Signals) -> None:
+def test_a_signal_during_the_start_shuts_down_cleanly(number: signal.Signals) -> None:
     before = signal.getsignal(number)
-    passage = Passage(stop_with=number)
-    run_server(FastAPI(), ServerSettings(port=0), within=passage.running())
-    assert passage.told == ["in", "out"]
+    context = RecordedContext(stop_with=number)
+    run_server(FastAPI(), ServerSettings(port=0), within=context.running())
+    assert context.calls == ["in", "out"]
     assert signal.getsignal(number) is before
 
 
-def test_ipv6_is_written_so_that_it_can_be_clicked(capsys: pytest.CaptureFixture[str]) -> None:
+def test_an_ipv6_address_is_printed_as_a_url(capsys: pytest.CaptureFixture[str]) -> None:
     if not socket.has_ipv6:
         pytest.skip("no IPv6 here")
     try:
         socket.create_server(("::1", 0), family=socket.AF_INET6).close()
     except OSError:
         pytest.skip("no IPv6 loopback here")
-    run_server(FastAPI(), ServerSettings(host="::1", port=0), within=Passage(stop_with=signal.SIGTERM).running())
+    run_server(
+        FastAPI(), ServerSettings(host="::1", port=0), within=RecordedContext(stop_with=signal.SIGTERM).running()
+    )
     assert "http://[::1]:" in capsys.readouterr().out
 
 
-def test_the_address_that_is_told_can_be_reached(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_printed_address_accepts_connections(monkeypatch: pytest.MonkeyPatch) -> None:
     """The line is printed before the server begins to accept: a script that reads it must not be refused."""
     reached: list[bool] = []
 
@@ -81,5 +83,5 @@ def test_the_address_that_is_told_can_be_reached(monkeypatch: pytest.MonkeyPatch
         os.kill(os.getpid(), signal.SIGTERM)
 
     monkeypatch.setattr("builtins.print", at_once)
-    run_server(FastAPI(), ServerSettings(port=0), within=Passage().running())
+    run_server(FastAPI(), ServerSettings(port=0), within=RecordedContext().running())
     assert reached == [True]

@@ -1,4 +1,4 @@
-"""Every page beside the chat, as HTML from a real instance: what is on it, and that hostile text is escaped."""
+"""All pages except the chat, as HTML: their content, and that hostile text is escaped."""
 
 from __future__ import annotations
 
@@ -21,25 +21,25 @@ HOSTILE = (
 
 
 def escape(text: str) -> str:
-    """As the templates do it."""
+    """Escape text like the templates."""
     return _escape(text).replace("&quot;", "&#34;").replace("&#x27;", "&#39;")
 
 
 class Live(HTMLParser):
-    """Collects everything that would run."""
+    """Collects markup that would run a script."""
 
     def __init__(self) -> None:
         super().__init__()
         self.found: list[str] = []
 
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        told = dict(attrs)
-        if tag == "script" and not (told.get("src") or "").startswith("/static/"):
+        attributes = dict(attrs)
+        if tag == "script" and not (attributes.get("src") or "").startswith("/static/"):
             self.found.append(f"<{tag}>")
         for name, value in attrs:
             if name.startswith("on") or name == "style" or (value or "").strip().lower().startswith("javascript:"):
                 self.found.append(f"{tag} {name}={value}")
-        if tag in ("img", "iframe", "object", "embed", "base") and not (told.get("src") or "").startswith("/"):
+        if tag in ("img", "iframe", "object", "embed", "base") and not (attributes.get("src") or "").startswith("/"):
             self.found.append(f"<{tag}>")
 
 
@@ -64,11 +64,11 @@ async def author(web: Web, **fields: object) -> str:
 
 async def lived_in(web: Web, words: str) -> dict[str, str]:
     """An instance in which every text that can be written is `words`."""
-    told = dict.fromkeys(("name", "persona", "backstory", "initial_relationship", "kickoff"), words)
+    texts = dict.fromkeys(("name", "persona", "backstory", "initial_relationship", "kickoff"), words)
     await web.client.put("/you", json={"name": words, "pronouns": words, "persona": words})
-    character = await author(web, **told, traits=[words], voice_samples=[words])
+    character = await author(web, **texts, traits=[words], voice_samples=[words])
     await web.client.put(
-        f"/characters/{character}", json={**told, "persona": f"{words}\nand more", "traits": [], "voice_samples": []}
+        f"/characters/{character}", json={**texts, "persona": f"{words}\nand more", "traits": [], "voice_samples": []}
     )
     opening = {"title": words, "place": {"name": words}, "weather": words, "facts": [words], "greeting": words}
     chat = (await web.post(f"/characters/{character}/kickoff", opening, status=201))["id"]
@@ -99,7 +99,7 @@ PAGES = [
 ]  # fmt: skip
 
 
-async def test_hostile_words_are_never_live_on_any_page(web: Web) -> None:
+async def test_hostile_text_is_escaped_on_every_page(web: Web) -> None:
     names = await lived_in(web, HOSTILE)
     for path in PAGES:
         text = await html(web, path.format(**names))
@@ -111,7 +111,7 @@ async def test_hostile_words_are_never_live_on_any_page(web: Web) -> None:
         assert "<script>alert" not in answer.text, path
 
 
-async def test_s10_a_newcomer_is_asked_who_they_are_and_whom_to_meet(web: Web) -> None:
+async def test_s10_a_new_instance_asks_for_the_owner_and_a_character(web: Web) -> None:
     assert "Who are you?" in await html(web, "/settings")
     await web.client.put("/you", json={"name": "Ana"})
     new = await html(web, "/characters/new")
@@ -140,20 +140,20 @@ async def test_s8_a_classifier_that_fails_leaves_an_empty_form_with_a_notice(web
     assert 'name="place.name"' in text
 
 
-async def test_s13_the_inspector_shows_every_part_and_what_was_left_out(web: Web) -> None:
+async def test_s13_the_prompt_page_shows_every_part_and_what_was_left_out(web: Web) -> None:
     _, chat = await web.begin()
     said = await web.say(chat, "Hello there.")
-    told = await web.get(f"{chat}/prompt/{said['reply']}")
+    prompt = await web.get(f"{chat}/prompt/{said['reply']}")
     text = await html(web, f"{chat}/prompt/{said['reply']}")
-    assert text.count('class="part part-') == len(told["parts"])
-    assert all(part["name"] not in text for part in told["parts"] if part["name"].startswith("turn "))
-    assert all(escape(part["text"].split("\n")[0]) in text for part in told["parts"])
+    assert text.count('class="part part-') == len(prompt["parts"])
+    assert all(part["name"] not in text for part in prompt["parts"] if part["name"].startswith("turn "))
+    assert all(escape(part["text"].split("\n")[0]) in text for part in prompt["parts"])
     assert "Hello there." in text
     assert "Left out" in text
     assert "Nothing was sent" in await html(web, f"{chat}/prompt/{said['turn']}", status=404)
 
 
-async def test_s17_found_words_are_marked(web: Web) -> None:
+async def test_s17_search_results_are_marked(web: Web) -> None:
     _, chat = await web.begin()
     await web.say(chat, "The walnut tree fell.")
     text = await html(web, "/search?q=walnut")
@@ -170,7 +170,7 @@ async def test_s28_backups_are_taken_and_listed(web: Web) -> None:
     assert [event.kind for event in await web.app.store.read("instance")][-1] == "backup_taken"
 
 
-async def test_s28_who_does_not_start_anew_says_how_to_put_one_back(web: Web) -> None:
+async def test_s28_a_server_that_cannot_restart_shows_the_restore_command(web: Web) -> None:
     made = await web.post("/backups", status=201)
     answer = await web.client.post(f"/backups/{made['file']}/restore")
     assert answer.status_code == 409
@@ -202,6 +202,6 @@ async def test_m7_a_page_of_memories_leads_to_the_next(web: Web) -> None:
     "path",
     ["/characters/x", "/characters/x/edit", "/characters/x/kickoff", "/characters/x/portrait", "/search?q=a&chat=x"],
 )
-async def test_what_is_not_there_is_told_on_a_page(web: Web, path: str) -> None:
+async def test_a_missing_path_shows_an_error_page(web: Web, path: str) -> None:
     text = await html(web, path, status=404)
     assert "Go home" in text

@@ -101,7 +101,7 @@ async def test_metrics_are_in_prometheus_form(client: httpx.AsyncClient) -> None
     assert answer.headers["content-type"].startswith("text/plain; version=0.0.4")
 
 
-async def test_the_first_page_shows_the_summary_and_lets_none_of_it_act(client: httpx.AsyncClient) -> None:
+async def test_the_about_page_shows_the_escaped_summary(client: httpx.AsyncClient) -> None:
     answer = await client.get("/about")
     assert answer.headers["content-type"].startswith("text/html")
     assert "<dt>Version</dt><dd>0</dd>" in answer.text
@@ -120,7 +120,7 @@ async def test_every_answer_has_the_security_headers(client: httpx.AsyncClient, 
     assert headers["referrer-policy"] == "same-origin"
 
 
-async def test_an_error_of_ours_is_told_with_what_to_do(client: httpx.AsyncClient, services: FakeServices) -> None:
+async def test_a_coterie_error_has_what_happened_and_a_fix(client: httpx.AsyncClient, services: FakeServices) -> None:
     services.error = ConfigError("It is wrong.", "Put it right.")
     answer = await client.get("/about")
     assert (answer.status_code, answer.json()) == (400, {"error": "It is wrong.", "fix": "Put it right."})
@@ -138,13 +138,13 @@ async def test_s29_an_error_holds_no_secret(client: httpx.AsyncClient, services:
     assert "web-hidden-5" not in (await client.get("/about")).text
 
 
-async def test_the_api_describes_itself(client: httpx.AsyncClient) -> None:
+async def test_openapi_is_served(client: httpx.AsyncClient) -> None:
     described = (await client.get("/openapi.json")).json()
     assert {"/health", "/metrics"} <= described["paths"].keys()
     assert list(described["paths"]["/health"]) == ["get"]
 
 
-async def test_who_still_waits_when_the_server_stops_is_told_so(web: Web) -> None:
+async def test_an_open_request_gets_503_on_shutdown(web: Web) -> None:
     _, chat = await web.begin()
     web.script.paused = True
     waiting = asyncio.create_task(ask_raw(web, f"{chat}/turns?wait=true", {"text": "Hello?"}))
@@ -158,10 +158,10 @@ async def test_who_still_waits_when_the_server_stops_is_told_so(web: Web) -> Non
     assert json.loads(body)["fix"]
 
 
-async def ask_raw(web: Web, path: str, told: object) -> tuple[int, bytes]:
-    """The application itself, so that what cancels the request meets nothing in between."""
+async def ask_raw(web: Web, path: str, content: object) -> tuple[int, bytes]:
+    """Call the ASGI application directly, so that the request can be cancelled."""
     path, _, query = path.partition("?")
-    body = json.dumps(told).encode()
+    body = json.dumps(content).encode()
     headers = [(b"host", b"127.0.0.1:8000"), (b"content-type", b"application/json")]
     scope = {"type": "http", "method": "POST", "path": path, "raw_path": path.encode(), "query_string": query.encode(),
              "headers": headers, "scheme": "http", "http_version": "1.1", "root_path": "",

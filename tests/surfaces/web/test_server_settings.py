@@ -7,7 +7,7 @@ from coterie.surfaces.web.server_settings import ServerSettings, check_binding
 
 
 @pytest.mark.parametrize("host", ["127.0.0.1", "127.8.9.1", "::1", "localhost"])
-def test_p17_this_machine_is_fine(host: str) -> None:
+def test_p17_loopback_hosts_are_accepted(host: str) -> None:
     check_binding(ServerSettings(host=host))
 
 

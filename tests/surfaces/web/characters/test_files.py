@@ -1,4 +1,4 @@
-"""Files in and out through the API: nothing of them is lost on the way. S9, S26"""
+"""S9, S26: import and export of files through the API lose nothing."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ PICTURE = Identity(name="Nils", persona="A ferryman.", traits=["slow"]).to_card(
 
 def tavern() -> bytes:
     header = {"user_name": "Ana", "character_name": "Nils", "chat_metadata": {}}
-    told: list[dict[str, Any]] = [
+    lines: list[dict[str, Any]] = [
         {"name": "Nils", "is_user": False, "mes": "Aye?", "swipes": ["Ahoy.", "Aye?"], "swipe_id": 1},
         {"name": "Ana", "is_user": True, "mes": '*sits* "Across, please."'},
         {
@@ -32,7 +32,7 @@ def tavern() -> bytes:
         {"name": "Ana", "is_user": True, "mes": "Here."},
         {"name": "Nils", "is_user": False, "mes": "Mind the step."},
     ]
-    return b"\n".join(json.dumps(line).encode() for line in (header, *told))
+    return b"\n".join(json.dumps(line).encode() for line in (header, *lines))
 
 
 async def imported(web: Web, data: bytes, name: str = "") -> Any:
@@ -42,7 +42,7 @@ async def imported(web: Web, data: bytes, name: str = "") -> Any:
 
 
 @pytest.mark.parametrize("kind", ["json", "png", "charx"])
-async def test_s9_a_card_comes_in_and_goes_out_the_same(web: Web, kind: Any) -> None:
+async def test_s9_an_imported_card_is_exported_unchanged(web: Web, kind: Any) -> None:
     sent = export_card(PICTURE, kind).data
     character = await imported(web, sent, f"nils.{kind}")
     assert (character["name"], character["has_card"], character["traits"]) == ("Nils", True, ["slow"])
@@ -68,14 +68,14 @@ async def test_s9_pictures_and_files_of_a_card_are_kept(web: Web) -> None:
 
 @pytest.mark.parametrize("data", [b"", b"hello", b"{}", b"\x89PNG\r\n\x1a\nnot", b'{"format": "coterie-character"}',
                                   b'{"format": "coterie-character", "version": 1, "versions": []}'])  # fmt: skip
-async def test_s9_a_file_that_is_no_character_is_refused_and_leaves_nobody(web: Web, data: bytes) -> None:
+async def test_s9_an_invalid_file_is_refused_and_creates_no_character(web: Web, data: bytes) -> None:
     answer = await web.client.post("/characters/import", content=data)
     assert answer.status_code == 400
     assert set(answer.json()) == {"error", "fix"}
     assert await web.get("/characters") == []
 
 
-async def test_s9_a_file_that_is_too_large_is_refused_while_it_comes(web: Web) -> None:
+async def test_s9_a_file_that_is_too_large_is_refused_during_the_upload(web: Web) -> None:
     async def endless() -> Any:
         for _ in range(200):
             yield b" " * 1_000_000
@@ -109,7 +109,7 @@ async def test_s9_a_sillytavern_chat_has_its_turns_and_swipes(web: Web) -> None:
     assert "The player paused" not in web.script.prompt()
 
 
-async def test_s26_jsonl_out_and_in_again_is_the_same(web: Web) -> None:
+async def test_s26_exported_jsonl_is_imported_unchanged(web: Web) -> None:
     character = await imported(web, export_card(PICTURE, "json").data)
     answer = await web.client.post(f"/characters/{character['id']}/chats/import", content=tavern())
     first = await web.client.get(f"/chats/{answer.json()['id']}/export?format=jsonl")
@@ -131,9 +131,9 @@ async def test_s26_a_chat_as_markdown_and_json(web: Web) -> None:
     assert "**You**: Hello?" in text
     assert "**Maren Oke**: Tea, then." in text
     assert "Tea first." not in text
-    told = (await web.client.get(f"{chat}/export?format=json")).json()
-    assert told["turns"][-1]["alternatives"] == ["Tea first.", "Tea, then."]
-    assert told["turns"][-1]["chosen"] == 1
+    exported = (await web.client.get(f"{chat}/export?format=json")).json()
+    assert exported["turns"][-1]["alternatives"] == ["Tea first.", "Tea, then."]
+    assert exported["turns"][-1]["chosen"] == 1
 
 
 async def lived(web: Web) -> tuple[str, str]:
@@ -150,7 +150,7 @@ def feelings(web: Web, character: str) -> set[tuple[int, int, str, tuple[str, ..
     return {(edge.affinity, edge.trust, edge.summary, edge.knowledge) for edge in edges if edge.of == character}
 
 
-async def test_s26_a_whole_character_moves_to_another_house(web: Web, tmp_path: Path) -> None:
+async def test_s26_a_whole_character_moves_to_another_instance(web: Web, tmp_path: Path) -> None:
     character, _ = await lived(web)
     packed = (await web.client.get(f"/characters/{character}/export?format=character")).content
     texts = {record.text for record in web.app.memory.browse(owner=character)}
@@ -173,7 +173,7 @@ async def test_s26_a_whole_character_moves_to_another_house(web: Web, tmp_path: 
     assert web.app.memory.count(character) > 0
 
 
-async def test_s26_what_happened_only_in_a_fork_does_not_travel(web: Web) -> None:
+async def test_s26_turns_of_a_fork_are_not_exported(web: Web) -> None:
     character, chat = await lived(web)
     turns = await web.get(f"{chat}/turns")
     fork = await web.post(f"{chat}/fork", {"turn": turns["turns"][-1]["id"]}, status=201)
@@ -183,7 +183,7 @@ async def test_s26_what_happened_only_in_a_fork_does_not_travel(web: Web) -> Non
     assert "Zeno" in packed.text
 
 
-async def test_s29_no_secret_travels_with_a_character(web: Web) -> None:
+async def test_s29_no_secret_is_exported_with_a_character(web: Web) -> None:
     character, chat = await web.begin()
     redact.register("travel-hidden-31")
     web.app.memory.add("the key is travel-hidden-31", owner=character, room=f"room:{chat.removeprefix('/chats/')}")
@@ -191,14 +191,14 @@ async def test_s29_no_secret_travels_with_a_character(web: Web) -> None:
 
 
 @pytest.mark.parametrize("hostile", ["../../etc", "a/b", "", "x" * 500, "nul\0"])
-async def test_s26_an_id_from_a_file_is_no_path(web: Web, hostile: str) -> None:
+async def test_s26_an_id_from_a_file_is_not_used_as_a_path(web: Web, hostile: str) -> None:
     packed = {"format": "coterie-character", "version": 1, "versions": [{"id": hostile, "name": "Eve"}]}
     character = await imported(web, json.dumps(packed).encode())
     assert character["id"].isalnum()
     assert {folder.name for folder in (web.home.root / "workspaces").iterdir()} == {character["id"]}
 
 
-async def test_s26_a_memory_that_does_not_fit_leaves_nobody_behind(web: Web) -> None:
+async def test_s26_an_invalid_memory_creates_no_character(web: Web) -> None:
     packed = {"format": "coterie-character", "version": 1, "versions": [{"id": "e1", "name": "Eve"}],
               "memories": [{"text": "fine", "room": "r", "owner": "e1"}, {"text": 7}]}  # fmt: skip
     answer = await web.client.post("/characters/import", content=json.dumps(packed).encode())

@@ -34,7 +34,7 @@ async def taken_in(web: Web, data: bytes, name: str) -> str:
     return str(answer.json()["character"]["id"])
 
 
-async def test_a_picture_that_came_with_a_card_is_shown(web: Web) -> None:
+async def test_the_picture_of_a_card_is_the_portrait(web: Web) -> None:
     character = await taken_in(web, export_card(a_card(a_png()), "png").data, "mara.png")
     answer = await web.client.get(f"/characters/{character}/portrait")
     assert (answer.status_code, answer.headers["content-type"]) == (200, "image/png")
@@ -52,7 +52,7 @@ async def test_only_a_picture_is_a_portrait(web: Web, data: bytes) -> None:
     assert (await web.client.get(f"/characters/{character}/portrait")).status_code == 404
 
 
-async def test_who_has_none_shows_initials(web: Web) -> None:
+async def test_without_a_portrait_initials_are_shown(web: Web) -> None:
     character = (await web.post("/characters/ready/maren", status=201))["id"]
     assert (await web.client.get(f"/characters/{character}/portrait")).status_code == 404
     assert "<span>MO</span>" in (await web.client.get("/characters", headers={"Accept": "text/html"})).text

@@ -1,4 +1,4 @@
-"""The desk's pages without a browser; with no sandbox that works, the reason stands wherever it should. D16"""
+"""The desk's pages without a browser; without a working sandbox they show the reason. D16"""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ PAGE = {"Accept": "text/html"}
 
 
 def respond(kind: str, request: CompletionRequest) -> Line:
-    told = "\n".join(message.text for message in request.prompt.messages)
+    prompt = "\n".join(message.text for message in request.prompt.messages)
     if kind == "worker":
-        return calls(("shell", {"command": "id"}), ("exec", {"argv": ["id"]})) if "Error:" not in told else "Refused."
+        return calls(("shell", {"command": "id"}), ("exec", {"argv": ["id"]})) if "Error:" not in prompt else "Refused."
     if request.prompt.messages[-1].text == "go":
         return calls(("spawn_worker", {"task": "run"}), ("reply", {"text": "Yes."}))
     return calls(("skip", {}))
@@ -33,7 +33,7 @@ def _doctor() -> None:
 
 
 def broken(folder: Path) -> None:
-    """One that is installed and does not work, as in many containers."""
+    """A sandbox that is installed but does not work, as in many containers."""
     folder.mkdir()
     (folder / "bwrap").write_text("#!/bin/sh\necho 'setting up uid map: Permission denied' >&2\nexit 1\n")
     (folder / "bwrap").chmod(0o755)

@@ -34,12 +34,12 @@ class Room:
         made = await self.web.post("/draft/workspaces", {"name": "The coast"}, status=201)
         self.base = f"/draft/workspaces/{made['id']}"
         await self.put("lamp.md", {"text": LAMP})
-        told = {"document": "lamp.md", "members": [{"bot": character, "format": "tags"}]}
-        self.thread = f"/draft/threads/{(await self.web.post(f'{self.base}/threads', told, status=201))['id']}"
+        body = {"document": "lamp.md", "members": [{"bot": character, "format": "tags"}]}
+        self.thread = f"/draft/threads/{(await self.web.post(f'{self.base}/threads', body, status=201))['id']}"
         return self
 
-    async def put(self, path: str, told: object, status: int = 200) -> Any:
-        answer = await self.web.client.put(f"{self.base}/documents/{path}", json=told)
+    async def put(self, path: str, body: object, status: int = 200) -> Any:
+        answer = await self.web.client.put(f"{self.base}/documents/{path}", json=body)
         assert answer.status_code == status, answer.text
         return answer.json()
 
@@ -64,7 +64,7 @@ def events(body: str) -> list[str]:
     return [event + "\n\n" for event in body.split("\n\n")[:-1]]
 
 
-async def test_f15_the_wire_byte_by_byte(web: Web) -> None:
+async def test_f15_the_stream_byte_by_byte(web: Web) -> None:
     room = await Room(web).begin()
     web.script.replies.append(f"I would, ja: größer.\n{CHANGE} Yes?")
     answer = await room.say("Shorter?")
@@ -75,8 +75,8 @@ async def test_f15_the_wire_byte_by_byte(web: Web) -> None:
         f"id: {number}\ndata: {base64.b64encode(text.encode()).decode()}\n\n"
         for number, text in enumerate(chunks, start=1)
     )
-    told = f'{{"message_id":"{change["reply"]}","change_ids":["{change["id"]}"],"count":1}}'
-    expected += f"id: 6\nevent: changes\ndata: {told}\n\nid: 7\ndata: DONE\n\n"
+    data = f'{{"message_id":"{change["reply"]}","change_ids":["{change["id"]}"],"count":1}}'
+    expected += f"id: 6\nevent: changes\ndata: {data}\n\nid: 7\ndata: DONE\n\n"
     assert answer.text == expected
 
 
@@ -97,7 +97,7 @@ async def test_f15_resumed_at_every_event_the_bytes_are_the_same(web: Web) -> No
     assert len(web.script.asked) == 1
 
 
-async def test_f15_resumed_while_the_reply_still_comes(web: Web) -> None:
+async def test_f15_resumed_during_the_reply(web: Web) -> None:
     room = await Room(web).begin()
     web.script.paused = True
     web.script.replies.append(f"One two three {CHANGE} four five")
@@ -114,7 +114,7 @@ async def test_f15_resumed_while_the_reply_still_comes(web: Web) -> None:
 
 
 @given(st.text(alphabet="ab \n🦀<>/`", max_size=60), st.lists(st.integers(0, 60), max_size=8))
-def test_f15_chunks_do_not_depend_on_how_the_words_came(text: str, cuts: list[int]) -> None:
+def test_f15_chunks_do_not_depend_on_the_boundaries_of_the_input(text: str, cuts: list[int]) -> None:
     whole = ReplyChunker(parser_for("tags"))
     expected = [*whole.feed(text), *whole.end()]
     places = sorted({0, len(text), *(cut for cut in cuts if cut < len(text))})
@@ -148,7 +148,7 @@ async def test_f8_deciding_over_http(web: Web) -> None:
     assert await web.post(f"{room.thread}/accept") == []
 
 
-async def test_f9_a_clash_is_a_409_with_the_difference(web: Web) -> None:
+async def test_f9_a_conflicting_save_is_a_409_with_the_difference(web: Web) -> None:
     room = await Room(web).begin()
     base = (await web.get(f"{room.base}/documents/lamp.md"))["base"]
     await room.put("lamp.md", {"text": LAMP.replace("every night", "always"), "base": base})
@@ -158,7 +158,7 @@ async def test_f9_a_clash_is_a_409_with_the_difference(web: Web) -> None:
     assert "+It burns never.\n" in clash["difference"]
 
 
-async def test_f1_workspaces_branches_and_what_is_not_there(web: Web) -> None:
+async def test_f1_workspaces_branches_and_missing_documents(web: Web) -> None:
     room = await Room(web).begin()
     assert [one["name"] for one in await web.get("/draft/workspaces")] == ["The coast"]
     assert await web.get(f"{room.base}/documents") == [{"path": "lamp.md", "title": "The lamp"}]
@@ -195,7 +195,7 @@ async def test_f12_the_inbox_over_http(web: Web) -> None:
     assert await web.get("/draft/inbox?unread=true") == []
 
 
-async def test_f4_the_pages_own_channel(web: Web) -> None:
+async def test_f4_the_live_channel_of_a_document_page(web: Web) -> None:
     from coterie.surfaces.web.draft.routes import _live
 
     room = await Room(web).begin()
@@ -206,9 +206,9 @@ async def test_f4_the_pages_own_channel(web: Web) -> None:
     async for event in _live(web.app.draft, thread, None):
         if said is None:
             said = asyncio.create_task(room.say("Go on."))
-        told = json.loads(str(event.data))
-        seen.append(told.get("kind", event.event))
-        if told.get("kind") == "assistant_turn":
+        data = json.loads(str(event.data))
+        seen.append(data.get("kind", event.event))
+        if data.get("kind") == "assistant_turn":
             break
     assert said is not None
     await said

@@ -1,4 +1,4 @@
-"""The home page and a character's places, as HTML from a real instance: what each line says and where it leads."""
+"""The home page and the activity of a character, as HTML."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ async def at_home(web: Web) -> str:
 
 
 def lines(text: str) -> list[tuple[str, str]]:
-    """Where each line of what happened leads, and what it says."""
+    """The link and text of each inbox row."""
     away = text.split('class="home-inbox"')[1].split("</section>")[0]
     return [(unescape(href), unescape(said)) for href, said in re.findall(r'<a href="([^"]+)"[^>]*>([^<]+)</a>', away)]
 
@@ -34,7 +34,7 @@ async def say_at_the_desk(web: Web, room: str, character: str, text: str) -> Non
     )
 
 
-async def test_a_new_house_teaches_and_says_that_nothing_waits(web: Web) -> None:
+async def test_a_new_instance_explains_each_mode_and_has_an_empty_inbox(web: Web) -> None:
     character = await at_home(web)
     text = await html(web, "/")
     assert "Nothing is waiting." in text
@@ -44,7 +44,7 @@ async def test_a_new_house_teaches_and_says_that_nothing_waits(web: Web) -> None
         assert f'href="{path}"' in text
 
 
-async def test_s17_an_unread_reply_is_told_until_it_is_read(web: Web) -> None:
+async def test_s17_an_unread_reply_is_listed_until_it_is_read(web: Web) -> None:
     await web.client.put("/you", json={"name": "Ana"})
     _, chat = await web.begin(title="The jetty")
     web.script.replies = ["The tide is out."]
@@ -57,7 +57,7 @@ async def test_s17_an_unread_reply_is_told_until_it_is_read(web: Web) -> None:
     assert "The jetty" in await html(web, "/")
 
 
-async def test_s17_while_somebody_begins_to_speak_the_lists_show_what_was_said_before(web: Web) -> None:
+async def test_s17_during_a_reply_the_lists_show_the_previous_message(web: Web) -> None:
     await web.client.put("/you", json={"name": "Ana"})
     character, chat = await web.begin(title="The jetty")
     web.script.replies = ["The tide is out."]
@@ -71,7 +71,7 @@ async def test_s17_while_somebody_begins_to_speak_the_lists_show_what_was_said_b
         assert "No messages yet." not in text
 
 
-async def test_a_worker_that_asks_and_one_that_finished_are_told(web: Web) -> None:
+async def test_waiting_and_finished_workers_are_listed(web: Web) -> None:
     character = await at_home(web)
     desk = (await web.post("/desk", {"character": character, "title": "The garden"}, status=201))["id"]
     room = f"room:{desk}"
@@ -106,8 +106,8 @@ async def with_a_proposal(web: Web, character: str, title: str) -> str:
         f"/draft/workspaces/{workspace}/documents/lamp%20oil.md", json={"text": f"# {title}\n\nIt burns.\n"}
     )
     assert answer.is_success, answer.text
-    told = {"document": "lamp oil.md", "members": [{"bot": character}], "title": title}
-    thread = await web.post(f"/draft/workspaces/{workspace}/threads", told, status=201)
+    body = {"document": "lamp oil.md", "members": [{"bot": character}], "title": title}
+    thread = await web.post(f"/draft/workspaces/{workspace}/threads", body, status=201)
     proposed = ChangeProposed(
         change="c1", reply="r", author=character, workspace=workspace, document="lamp oil.md", branch="main",
         original="It burns.", proposed="It burns on.", reason="", inserts=False, missing="absent", commit="", blob="",
@@ -116,7 +116,7 @@ async def with_a_proposal(web: Web, character: str, title: str) -> str:
     return f"/draft/workspaces/{workspace}/documents/{quote('lamp oil.md')}"
 
 
-async def test_proposals_that_wait_are_told_with_their_document(web: Web) -> None:
+async def test_pending_proposals_are_listed_with_their_document(web: Web) -> None:
     character = await at_home(web)
     document = await with_a_proposal(web, character, "The lamp")
     text = await html(web, "/")
@@ -125,7 +125,7 @@ async def test_proposals_that_wait_are_told_with_their_document(web: Web) -> Non
     assert (await web.client.get(f"{document}?branch=main")).status_code == 200
 
 
-async def test_who_waits_at_the_door_and_what_was_given_up_are_told(web: Web) -> None:
+async def test_access_requests_and_failed_jobs_are_listed(web: Web) -> None:
     await at_home(web)
     await web.app.people.request_pairing("matrix", "@bo:example.org", "Bo", 60)
     await web.app.store.jobs.enqueue([NewJob("sending_a_copy", key="k")])
@@ -137,7 +137,7 @@ async def test_who_waits_at_the_door_and_what_was_given_up_are_told(web: Web) ->
     ]
 
 
-async def test_what_was_spent_since_the_last_visit_is_told(web: Web) -> None:
+async def test_spending_since_the_last_visit_is_listed(web: Web) -> None:
     await at_home(web)
     call = ModelCalled(
         call="c", day="2026-01-01", role="narrative", provider="p", model="m", outcome="answered", tokens_in=1,
@@ -154,7 +154,7 @@ async def test_what_was_spent_since_the_last_visit_is_told(web: Web) -> None:
     assert "Welcome back, Ana" in text
 
 
-async def test_hostile_names_and_titles_stay_words(web: Web) -> None:
+async def test_hostile_names_and_titles_are_escaped(web: Web) -> None:
     await web.client.put("/you", json={"name": HOSTILE})
     character = (await web.post("/characters", {"name": HOSTILE}, status=201))["id"]
     chat = (await web.post(f"/characters/{character}/kickoff", {"title": HOSTILE, "place": {"name": "x"}}, status=201))[
@@ -172,7 +172,7 @@ async def test_hostile_names_and_titles_stay_words(web: Web) -> None:
         assert "&lt;script&gt;alert" in text
 
 
-async def test_a_character_leads_to_everywhere_it_is(web: Web) -> None:
+async def test_a_character_page_lists_its_activity_in_every_mode(web: Web) -> None:
     await web.client.put("/you", json={"name": "Ana"})
     character, chat = await web.begin(title="The jetty")
     desk = (await web.post("/desk", {"character": character, "title": "The garden"}, status=201))["id"]
@@ -188,7 +188,7 @@ async def test_a_character_leads_to_everywhere_it_is(web: Web) -> None:
     assert "not a member of any room" in text
 
 
-async def test_c14_a_regular_of_the_crowd_is_shown_with_its_drift(web: Web) -> None:
+async def test_c14_a_crowd_member_is_shown_with_its_drift(web: Web) -> None:
     from coterie.modes.crowd.events import CrowdDrifted, room_stream
 
     name = next(iter(web.app.crowd.configs.personas()))

@@ -1,4 +1,4 @@
-"""M7: the same memories always give the same picture, and all of it is within the frame."""
+"""M7: the graph of the same memories is the same, and fits into the frame."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def a_memory(number: int, people: list[str], significance: int, pinned: bool) ->
 minds = st.lists(
     st.tuples(st.lists(st.sampled_from(["you", "io", "mara", "Teodor"]), max_size=4), st.integers(0, 3), st.booleans()),
     max_size=100,
-).map(lambda told: [a_memory(number, *one) for number, one in enumerate(told)])
+).map(lambda fields: [a_memory(number, *one) for number, one in enumerate(fields)])
 ties = st.lists(st.tuples(st.integers(0, 120), st.integers(0, 120)), max_size=30).map(
     lambda pairs: [(f"m{a}", "related_to", f"m{b}") for a, b in pairs]
 )
@@ -32,7 +32,7 @@ ties = st.lists(st.tuples(st.integers(0, 120), st.integers(0, 120)), max_size=30
 
 @settings(max_examples=25, deadline=None)
 @given(minds, ties)
-def test_m7_a_picture_of_any_mind(records: list[MemoryRecord], links: list[tuple[str, str, str]]) -> None:
+def test_m7_law_a_graph_of_any_memories(records: list[MemoryRecord], links: list[tuple[str, str, str]]) -> None:
     drawn = graph(records, links, str.title)
     assert drawn == graph(list(reversed(records)), links, str.title)
     assert len(drawn.dots) == min(len(records), MAX_MEMORIES)

@@ -1,4 +1,4 @@
-"""M7: the memory browser's data."""
+"""M7: the API of the memory browser."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ async def test_m7_memories_are_corrected_pinned_and_forgotten(web: Web) -> None:
     assert not any("wasps" in one["text"] for one in await web.get(f"/memories?owner={character}"))
 
 
-async def test_m7_a_line_of_a_forked_chat_has_its_own(web: Web) -> None:
+async def test_m7_a_forked_chat_has_its_own_memories(web: Web) -> None:
     character, chat = await web.begin()
     said = await web.say(chat, "My sister keeps bees.")
     fork = await web.post(f"{chat}/fork", {"turn": said["reply"]}, status=201)
@@ -84,7 +84,7 @@ async def test_m7_export_and_import_as_lines(web: Web) -> None:
     assert (await web.client.post("/memories/import?owner=nobody", content=exported)).status_code == 404
 
 
-async def test_s16_why_each_memory_came_to_mind_is_told_per_turn(web: Web) -> None:
+async def test_s16_the_score_of_each_recalled_memory_is_shown_per_turn(web: Web) -> None:
     _, chat = await web.begin()
     await web.say(chat, "My sister keeps bees.")
     for number in range(8):

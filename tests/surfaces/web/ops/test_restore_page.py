@@ -7,7 +7,7 @@ import httpx
 from coterie.surfaces.web.ops.restore_page import RestorePage
 
 
-def test_s28_whoever_waits_is_told_how_far_it_is() -> None:
+def test_s28_the_restore_page_shows_the_progress() -> None:
     with RestorePage("127.0.0.1", 0) as room:
         address = f"http://127.0.0.1:{room.port}"
         assert httpx.get(f"{address}/health").json()["restoring"] == {"what": "", "done": 0, "most": 0}
@@ -20,7 +20,7 @@ def test_s28_whoever_waits_is_told_how_far_it_is() -> None:
         assert httpx.head(address).status_code == 503
 
 
-def test_s28_a_browser_gets_a_page_that_looks_again() -> None:
+def test_s28_a_browser_gets_a_page_that_reloads() -> None:
     with RestorePage("127.0.0.1", 0) as room:
         room.set_progress("<b>bold</b>", 1, 2)
         page = httpx.get(f"http://127.0.0.1:{room.port}/chats/a", headers={"Accept": "text/html,*/*"})
@@ -31,7 +31,7 @@ def test_s28_a_browser_gets_a_page_that_looks_again() -> None:
     assert 'value="1" max="2"' in page.text
 
 
-def test_s28_it_leaves_the_address_to_whoever_comes_next() -> None:
+def test_s28_the_restore_page_releases_its_port() -> None:
     with RestorePage("127.0.0.1", 0) as room:
         port = room.port
     with socket.socket() as door:

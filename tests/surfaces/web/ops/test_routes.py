@@ -1,4 +1,4 @@
-"""What the ops and settings pages are made of."""
+"""The API behind the system status and settings pages."""
 
 from __future__ import annotations
 
@@ -6,14 +6,16 @@ from coterie.eventstore import NewJob
 from tests.surfaces.web.conftest import Web
 
 
-async def test_dead_jobs_are_listed_and_tried_again(web: Web) -> None:
+async def test_dead_jobs_are_listed_and_retried(web: Web) -> None:
     store = web.app.store
     await store.jobs.enqueue([NewJob("story_memory", key="k", payload={"room": "room:x"})])
     (job,) = await store.jobs.lease(["story_memory"], holder="test")
     await store.jobs.fail(job, "it broke", fatal=True)
-    told = await web.get("/ops/jobs?state=dead")
-    assert told["counts"] == {"dead": 1}
-    assert [(one["id"], one["kind"], one["error"]) for one in told["jobs"]] == [(job.id, "story_memory", "it broke")]
+    response = await web.get("/ops/jobs?state=dead")
+    assert response["counts"] == {"dead": 1}
+    assert [(one["id"], one["kind"], one["error"]) for one in response["jobs"]] == [
+        (job.id, "story_memory", "it broke")
+    ]
     await web.post(f"/ops/jobs/{job.id}/retry")
     assert (await web.get("/ops/jobs"))["counts"] == {"ready": 1}
     assert (await web.post(f"/ops/jobs/{job.id}/retry", status=404))["fix"]
@@ -38,7 +40,7 @@ async def test_spend_failures_and_health_of_models(web: Web) -> None:
     assert (narrative["model"], narrative["calls_today"], narrative["resting_s"]) == ("embedded/script", 1, 0)
 
 
-async def test_a_model_is_tried_out_beside_the_running_ones(web: Web) -> None:
+async def test_a_model_is_tested_without_changing_the_configured_ones(web: Web) -> None:
     web.script.replies = ["It hunts."]
     web.script.shapes["Form"] = {"name": "Mara", "age": 7, "place": "the mill"}
     trial = await web.post("/models/test", {"model": "narrative"})
@@ -50,8 +52,8 @@ async def test_a_model_is_tried_out_beside_the_running_ones(web: Web) -> None:
 
 
 async def test_settings_are_read_and_written(web: Web) -> None:
-    told = await web.get("/settings")
-    keys = {setting["key"]: setting for setting in told["settings"]}
+    response = await web.get("/settings")
+    keys = {setting["key"]: setting for setting in response["settings"]}
     assert keys["story.retrieval_k"]["value"] == 4
     answer = await web.client.patch("/settings", json={"changes": {"story.retrieval_k": 6}})
     assert answer.status_code == 200, answer.text

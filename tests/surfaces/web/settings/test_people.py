@@ -5,7 +5,7 @@ from __future__ import annotations
 from tests.surfaces.web.conftest import Web
 
 
-async def test_p3_somebody_is_invited_linked_allowed_and_unlinked(web: Web) -> None:
+async def test_p3_a_person_is_invited_linked_allowed_and_unlinked(web: Web) -> None:
     bot, _ = await web.begin()
     made = await web.post("/people", {"name": "Bo"}, status=201)
     person, code = made["person"]["id"], made["code"]
@@ -15,16 +15,16 @@ async def test_p3_somebody_is_invited_linked_allowed_and_unlinked(web: Web) -> N
     shown = await web.get("/people")
     bo = next(one for one in shown["people"] if one["id"] == person)
     assert bo["accounts"] == [{"surface": "webhook", "account": "bo", "name": ""}]
-    assert code not in str(shown), "a code is told once"
+    assert code not in str(shown), "a code is shown once"
     for character, allowed, expected in ((bot, True, [bot]), ("*", True, ["*", bot]), ("*", False, [bot])):
-        told = {"character": character, "allowed": allowed}
-        answer = await web.client.put(f"/people/{person}/characters", json=told)
+        body = {"character": character, "allowed": allowed}
+        answer = await web.client.put(f"/people/{person}/characters", json=body)
         assert sorted(answer.json()["may_talk"]) == expected
     answer = await web.client.post("/people/unlink", json={"surface": "webhook", "account": "bo"})
     assert answer.status_code == 204 and people.by_account("webhook", "bo") is None
 
 
-async def test_p3_a_stranger_is_let_in_by_their_code(web: Web) -> None:
+async def test_p3_an_access_request_is_approved_by_its_code(web: Web) -> None:
     asking = await web.app.people.request_pairing("matrix", "@cy:example.org", "Cy", 15)
     assert asking is not None
     (waits,) = (await web.get("/people"))["asking"]
@@ -35,18 +35,18 @@ async def test_p3_a_stranger_is_let_in_by_their_code(web: Web) -> None:
     assert again.status_code >= 400 and "There is no request" in again.json()["error"], "a code works once"
 
 
-async def test_p3_what_is_wrong_is_told(web: Web) -> None:
-    for path, told in (
+async def test_p3_invalid_requests_are_refused(web: Web) -> None:
+    for path, body in (
         ("/people", {"name": "  "}),
         ("/people/nobody/code", {}),
         ("/people/unlink", {"surface": "webhook", "account": "nobody"}),
         ("/people/approve", {"code": "AAAAA-AAAAA"}),
     ):
-        answer = await web.client.post(path, json=told)
+        answer = await web.client.post(path, json=body)
         assert 400 <= answer.status_code < 500 and answer.json()["error"], path
 
 
-async def test_p3_the_page_shows_people_and_their_words_are_only_words(web: Web) -> None:
+async def test_p3_the_page_shows_people_and_escapes_their_names(web: Web) -> None:
     await web.begin()
     await web.client.put("/you", json={"name": "Ana"})
     await web.post("/people", {"name": '<img src=x onerror="alert(1)">'}, status=201)

@@ -17,8 +17,8 @@ HERE = Path(package.__file__).parent
 
 
 def test_vendored_files_are_what_the_manifest_says() -> None:
-    told = tomllib.loads((HERE / "vendor.toml").read_text())
-    listed = {path: digest for part in told.values() for path, digest in part["files"].items()}
+    manifest = tomllib.loads((HERE / "vendor.toml").read_text())
+    listed = {path: digest for part in manifest.values() for path, digest in part["files"].items()}
     for path, digest in listed.items():
         assert hashlib.sha256((HERE / path).read_bytes()).hexdigest() == digest, path
     others = {f"static/vendor/{file.name}" for file in (HERE / "static" / "vendor").glob("*.*")}

@@ -1,4 +1,4 @@
-"""P17: with a password set, nobody reads or writes anything before they gave it."""
+"""P17: with a password set, every request needs a login."""
 
 from __future__ import annotations
 
@@ -137,7 +137,7 @@ async def test_each_further_try_waits_longer_and_only_for_who_tried() -> None:
 
 
 def test_what_is_kept_is_a_hash() -> None:
-    told = hash_password(PASSWORD)
-    assert told.startswith("$argon2id$")
-    assert hash_password(told) == told
-    assert PASSWORD not in redact(told)
+    hashed = hash_password(PASSWORD)
+    assert hashed.startswith("$argon2id$")
+    assert hash_password(hashed) == hashed
+    assert PASSWORD not in redact(hashed)

@@ -28,7 +28,7 @@ def test_every_place_has_its_own_key_and_an_icon() -> None:
     )
 
 
-async def test_what_is_on_the_rail_can_be_opened(web: Web) -> None:
+async def test_every_navigation_item_can_be_opened(web: Web) -> None:
     places = available_items(server._PAGES)
     assert {"/chats", "/characters", "/memory", "/ops", "/settings"} <= {place.path for place in places}
     page = (await web.client.get("/settings", headers={"Accept": "text/html"})).text
@@ -39,6 +39,6 @@ async def test_what_is_on_the_rail_can_be_opened(web: Web) -> None:
         assert (await web.client.get(place.path, headers={"Accept": "text/html"})).status_code == 200
 
 
-def test_a_style_sheet_of_one_mode_is_no_burden_for_the_others() -> None:
+def test_the_style_sheet_of_a_mode_is_loaded_only_by_its_pages() -> None:
     assert "story/story.css" not in assets()
     assert b".timeline" in assets()["app.css"].data

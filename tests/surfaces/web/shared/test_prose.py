@@ -31,7 +31,7 @@ def test_s18_markdown_light() -> None:
     assert "<p># No heading, `no code`</p>" in html
 
 
-def test_s11_the_marker_can_be_another() -> None:
+def test_s11_the_note_marker_is_configurable() -> None:
     assert '<span class="ooc">[[note]]</span> ((not one))' in render_prose("[[note]] ((not one))", "[[")
 
 
@@ -41,19 +41,19 @@ def test_s11_the_marker_can_be_another() -> None:
      "<svg/onload=alert(1)>", "<http://evil.example>", "[a]: javascript:alert(1)\n\n[a]", "</div><iframe src=//e>",
      "((<b onclick=x>))", "**<u>**", "&lt;script&gt;", "<!--", "&#60;script&#62;"],
 )  # fmt: skip
-def test_s18_nothing_becomes_live(hostile: str) -> None:
+def test_s18_hostile_text_is_escaped(hostile: str) -> None:
     assert Seen(render_prose(hostile)).tags <= ALLOWED
     assert "<script" not in render_prose(hostile)
 
 
 @given(st.text(alphabet=st.sampled_from("ab *_\"'<>()[]!&#;\n\\>`:/=") | st.characters(), max_size=120))
-def test_s18_law_only_what_is_allowed_ever_comes_out(text: str) -> None:
+def test_s18_law_only_allowed_tags_are_rendered(text: str) -> None:
     seen = Seen(render_prose(text))
     assert seen.tags <= ALLOWED
     assert seen.attributes <= {("class", "block"), ("dir", "auto"), ("class", "ooc")}
 
 
-def test_direction_and_zero_width_characters_do_not_act() -> None:
+def test_direction_and_zero_width_characters_are_removed() -> None:
     html = render_prose("safe\u202etxt.exe \u200bhid\u2066den")
     assert "safetxt.exe hidden" in html
     assert clean_line("Ma\u202era\u200b\n") == "Mara"
@@ -61,7 +61,7 @@ def test_direction_and_zero_width_characters_do_not_act() -> None:
 
 
 @given(st.lists(st.text("ab*> .", min_size=1, max_size=9).filter(str.strip), min_size=1, max_size=5))
-def test_law_a_finished_block_does_not_change_when_more_comes(parts: list[str]) -> None:
+def test_law_a_finished_block_does_not_change_when_text_is_added(parts: list[str]) -> None:
     text = "\n\n".join(parts)
     for end in range(1, len(text)):
         before, after = split_blocks(text[:end]), split_blocks(text)

@@ -5,13 +5,13 @@ from typing import Any
 from tests.surfaces.web.conftest import Web
 
 
-async def _patch(web: Web, chat: str, told: object, status: int = 200) -> Any:
-    answer = await web.client.patch(f"{chat}/drawer", json=told)
+async def _patch(web: Web, chat: str, body: object, status: int = 200) -> Any:
+    answer = await web.client.patch(f"{chat}/drawer", json=body)
     assert answer.status_code == status, answer.text
     return answer.json()
 
 
-async def test_s21_the_drawer_is_corrected_over_http_and_a_rewind_takes_it_back(web: Web) -> None:
+async def test_s21_the_drawer_is_edited_over_http_and_a_rewind_reverts_it(web: Web) -> None:
     character, chat = await web.begin(weather="fog")
     said = await web.say(chat, "Hello.")
     await web.say(chat, "Still here?")
@@ -59,7 +59,7 @@ async def test_s21_memories_are_pinned_and_forgotten_over_http(web: Web) -> None
     assert (await web.client.delete(f"{chat}/memories/{memory}")).status_code == 404
 
 
-async def test_s21_openapi_names_every_field_that_can_be_corrected(web: Web) -> None:
+async def test_s21_openapi_names_every_editable_field(web: Web) -> None:
     described = (await web.get("/openapi.json"))["paths"]["/chats/{chat}/drawer"]["patch"]
     for field in ("weather", "container.ID.audible", "activity.WHO.action.verb", "edge.WHO.TOWARD.knowledge"):
         assert f"`{field}`" in described["description"]

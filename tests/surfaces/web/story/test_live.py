@@ -1,4 +1,4 @@
-"""S19 on a real server in this process: what is streamed is whole, in order, and nothing of it twice."""
+"""S19 on a real server in this process: streams are complete, in order, and without repetition."""
 
 from __future__ import annotations
 
@@ -102,7 +102,7 @@ async def test_s19_a_snapshot_first_then_changes_and_words(served: Served) -> No
     assert "\r" not in "".join(listener.raw)
 
 
-async def test_s19_every_word_once_and_in_its_place(served: Served) -> None:
+async def test_s19_every_word_is_sent_once_and_in_order(served: Served) -> None:
     web = served.web
     _, chat = await web.begin()
     web.script.paused = True
@@ -134,7 +134,7 @@ async def test_s19_every_word_once_and_in_its_place(served: Served) -> None:
             assert rest[-1].data["payload"]["text"] == "a b c d e f g h"
 
 
-async def test_s19_who_comes_back_is_told_what_was_missed_and_nothing_twice(served: Served) -> None:
+async def test_s19_a_reconnecting_client_gets_missed_events_once(served: Served) -> None:
     web = served.web
     _, chat = await web.begin()
     async with served.listen(chat) as listener:
@@ -152,7 +152,7 @@ async def test_s19_who_comes_back_is_told_what_was_missed_and_nothing_twice(serv
 
 
 @pytest.mark.parametrize("last", ["99999999", "-1", "x", "1e3"])
-async def test_s19_an_id_that_cannot_be_gets_a_snapshot(served: Served, last: str) -> None:
+async def test_s19_an_invalid_event_id_gets_a_snapshot(served: Served, last: str) -> None:
     _, chat = await served.web.begin()
     async with (
         httpx.AsyncClient(base_url=served.address, timeout=30) as client,
@@ -161,7 +161,7 @@ async def test_s19_an_id_that_cannot_be_gets_a_snapshot(served: Served, last: st
         assert (await Listener(answer.aiter_lines()).next()).event == "snapshot"
 
 
-async def test_s19_one_who_resumes_mid_reply_gets_all_of_its_words(served: Served) -> None:
+async def test_s19_a_client_resuming_during_a_reply_gets_all_words(served: Served) -> None:
     web = served.web
     _, chat = await web.begin()
     web.script.paused = True
@@ -184,7 +184,7 @@ async def test_s19_one_who_resumes_mid_reply_gets_all_of_its_words(served: Serve
         web.script.step(9)
 
 
-async def test_it_ends_when_the_client_goes(served: Served) -> None:
+async def test_the_stream_ends_when_the_client_disconnects(served: Served) -> None:
     _, chat = await served.web.begin()
     bus: Any = served.web.app.store.bus
     before = len(bus._subscriptions)

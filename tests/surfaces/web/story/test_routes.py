@@ -19,7 +19,7 @@ async def test_s2_you(web: Web) -> None:
     assert (await web.client.put("/you", json={"name": "  "})).status_code == 400
 
 
-async def test_s1_a_character_is_made_and_rewritten_and_every_version_stays(web: Web) -> None:
+async def test_s1_a_character_is_created_and_edited_and_keeps_every_version(web: Web) -> None:
     made = await web.post("/characters", MARA, status=201)
     assert (made["name"], made["version"]) == ("Mara", 1)
     answer = await web.client.put(f"/characters/{made['id']}", json={**MARA, "persona": "Keeps wasps."})
@@ -104,8 +104,8 @@ async def test_s12_a_turn_is_accepted_then_answered(web: Web) -> None:
 async def test_s12_with_wait_the_answer_is_the_reply(web: Web) -> None:
     _, chat = await web.begin()
     web.script.replies = ["Tea first."]
-    told = await web.post(f"{chat}/turns?wait=true", {"text": "Hello?"})
-    assert (told["text"], told["state"]) == ("Tea first.", "done")
+    reply = await web.post(f"{chat}/turns?wait=true", {"text": "Hello?"})
+    assert (reply["text"], reply["state"]) == ("Tea first.", "done")
 
 
 async def test_s12_the_same_key_is_the_same_message_even_while_it_is_answered(web: Web) -> None:
@@ -121,7 +121,7 @@ async def test_s12_the_same_key_is_the_same_message_even_while_it_is_answered(we
     assert other["turn"] != first["turn"], "a key of ours cannot be taken"
 
 
-async def test_s20_while_somebody_speaks_it_is_locked_with_a_reason(web: Web) -> None:
+async def test_s20_during_a_reply_a_message_is_refused_with_a_reason(web: Web) -> None:
     _, chat = await web.begin()
     web.script.paused = True
     web.script.replies = ["Well now, tea first."]
@@ -215,7 +215,7 @@ async def test_s23_rewind_with_preview_snapshot_and_undo(web: Web) -> None:
     assert "Fork" in (await web.post(f"{chat}/undo", status=400))["fix"]
 
 
-async def test_s24_a_fork_shares_the_past_and_no_future(web: Web) -> None:
+async def test_s24_a_fork_shares_earlier_turns_only(web: Web) -> None:
     _, chat = await web.begin()
     first = await web.say(chat, "one")
     await web.say(chat, "the password is marzipan")
@@ -237,7 +237,7 @@ async def test_s15_closing_a_scene_opens_the_next(web: Web) -> None:
     assert after["scene"] not in (None, before["scene"])
 
 
-async def test_s25_reset_needs_the_name_and_clears_everything_lived(web: Web) -> None:
+async def test_s25_reset_requires_the_name_and_deletes_all_turns_and_memories(web: Web) -> None:
     character, chat = await web.begin()
     await web.say(chat, "I keep a tortoise.")
     assert web.app.memory.count(character) > 0
@@ -260,8 +260,8 @@ async def test_s6_guests_come_and_go(web: Web) -> None:
     joined = await web.post(f"{chat}/guests", {"character": guest}, status=201)
     assert joined["guests"] == [{"id": guest, "name": "Io"}]
     await web.post(f"{chat}/guests", {"character": guest}, status=409)
-    told = await web.say(chat, "Io, what do you count?")
-    assert told["speaker"] == guest
+    reply = await web.say(chat, "Io, what do you count?")
+    assert reply["speaker"] == guest
     picked = await web.say(chat, "And you?", speaker="Maren Oke")
     assert picked["speaker"] != guest
     whispered = await web.say(chat, "A secret.", to=[guest])
@@ -285,23 +285,23 @@ async def test_s21_the_drawer(web: Web) -> None:
     assert (seen["pins"], seen["most_pins"]) == (0, 8)
 
 
-async def test_s13_the_inspector_shows_exactly_what_was_sent(web: Web) -> None:
+async def test_s13_the_prompt_is_shown_exactly_as_sent(web: Web) -> None:
     _, chat = await web.begin()
-    told = await web.say(chat, "Hello?")
-    seen = await web.get(f"{chat}/prompt/{told['reply']}")
+    reply = await web.say(chat, "Hello?")
+    seen = await web.get(f"{chat}/prompt/{reply['reply']}")
     sent = web.script.prompt()
     for part in seen["parts"]:
         assert part["text"] in sent
         assert part["tokens"] > 0
     assert sum(part["tokens"] for part in seen["parts"]) == seen["tokens"]
-    await web.get(f"{chat}/prompt/{told['turn']}", status=404)
+    await web.get(f"{chat}/prompt/{reply['turn']}", status=404)
 
 
-async def test_s29_no_secret_in_the_inspector_or_an_error(web: Web) -> None:
+async def test_s29_no_secret_in_the_prompt_or_an_error(web: Web) -> None:
     redact.register("api-hidden-77")
     _, chat = await web.begin()
-    told = await web.say(chat, "my key is api-hidden-77")
-    for path in (f"{chat}/prompt/{told['reply']}", f"{chat}/export?format=md", f"{chat}/export?format=json",
+    reply = await web.say(chat, "my key is api-hidden-77")
+    for path in (f"{chat}/prompt/{reply['reply']}", f"{chat}/export?format=md", f"{chat}/export?format=json",
                  f"{chat}/export?format=jsonl"):  # fmt: skip
         assert "api-hidden-77" not in (await web.client.get(path)).text, path
     assert "api-hidden-77" not in (await web.client.post("/characters/ready/api-hidden-77")).text
@@ -338,7 +338,7 @@ async def test_every_error_says_what_and_what_to_do(web: Web, method: str, path:
     assert all(answer.json().values())
 
 
-async def test_bad_input_is_told_without_repeating_it(web: Web) -> None:
+async def test_a_validation_error_does_not_repeat_the_value(web: Web) -> None:
     answer = await web.client.post("/characters", json={"name": "A", "personna": "zzz-typo"})
     assert answer.status_code == 400
     assert answer.json()["error"].startswith("personna:")
@@ -384,7 +384,7 @@ async def test_two_clients_at_once_lose_nothing(web: Web) -> None:
     assert len(await web.texts(chat)) == 2 * len(accepted)
 
 
-async def test_d11_a_deleted_character_leaves_the_cast_and_its_chats_stay(web: Web) -> None:
+async def test_d11_a_deleted_character_is_not_listed_and_its_chats_stay(web: Web) -> None:
     character, chat = await web.begin()
     await web.say(chat, "Hello.")
     name = (await web.get(f"/characters/{character}"))["name"]
@@ -394,6 +394,6 @@ async def test_d11_a_deleted_character_leaves_the_cast_and_its_chats_stay(web: W
     assert len(await web.get("/chats")) == 1
     assert (await web.texts(chat))[0] == "Hello."
     shown = await web.get(f"/characters/{character}")
-    told = {key: shown[key] for key in ("name", "persona")}
-    await web.client.put(f"/characters/{character}", json=told)
+    body = {key: shown[key] for key in ("name", "persona")}
+    await web.client.put(f"/characters/{character}", json=body)
     assert [one["id"] for one in await web.get("/characters")] == [character]
