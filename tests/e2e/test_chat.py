@@ -151,7 +151,7 @@ def test_s23_rewind_shows_its_impact_and_can_be_undone(site: Site, page: Page, c
     page.get_by_role("menuitem", name="Rewind to here").click()
     dialog = page.get_by_role("dialog", name="Rewind to here?")
     expect(dialog).to_contain_text("6 turns")
-    dialog.get_by_text("Everything, one by one").click()
+    dialog.get_by_text("Show all").click()
     expect(dialog.locator(".impact-list")).to_contain_text("Reply 2.")
     dialog.get_by_role("button", name="Rewind", exact=True).click()
     expect(turns(page)).to_have_count(2)

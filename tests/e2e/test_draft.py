@@ -81,7 +81,7 @@ def test_f7_edits_make_a_proposal_stale_and_fresh_again(page: Page, paper: Paper
     page.keyboard.press("End")
     for _ in range(len(" asks. Never")):
         page.keyboard.press("Backspace")
-    expect(page.locator(".proposal[data-stale]")).to_contain_text("not there any more")
+    expect(page.locator(".proposal[data-stale]")).to_contain_text("no longer in the document")
     expect(page.locator("del.mark-deleted")).to_have_count(0)
     page.keyboard.press("End")
     page.keyboard.type(" asks.")
