@@ -171,24 +171,24 @@ class ActivityQueries:
     async def _attended(self, character: str) -> list[CrowdActivity]:
         roster = self._crowd.configs
         names = {name for name, persona in roster.personas().items() if character_id(persona) == character}
-        found = []
+        rows = []
         for room in roster.rooms().values():
             persona = next((one for one in roster.personas_in(room) if one.name in names), None)
             if persona is not None:
                 opened = await self._crowd.room(room.name)
                 title = clean_line(room.title)
-                found.append(CrowdActivity(room.name, title, opened.state == "live", member_view(opened, persona)))
-        return found
+                rows.append(CrowdActivity(room.name, title, opened.state == "live", member_view(opened, persona)))
+        return rows
 
     def _worked(self, character: str) -> list[DeskActivity]:
         name = clean_line(self._characters.get(character).name)
-        found = []
+        rows = []
         for chat in self._desk.queries.chats():
             if chat.character == character:
                 busy = [one for one in self._desk.queries.status_processes(chat.room) if one.active]
                 running = [(excerpt(redact(one.task)), clean_line(one.status) or one.state) for one in busy]
-                found.append(DeskActivity(desk_item(self._store, self._desk, chat, name), running))
-        return found
+                rows.append(DeskActivity(desk_item(self._store, self._desk, chat, name), running))
+        return rows
 
 
 FIELDS = {
@@ -230,14 +230,14 @@ def version_history(versions: Sequence[Character], written: Mapping[int, datetim
 
 
 def _changes(before: Identity, after: Identity) -> list[FieldChange]:
-    found = []
+    changes = []
     for name, label in FIELDS.items():
         old, new = _lines(getattr(before, name)), _lines(getattr(after, name))
         if old != new:
             # `?` lines point at characters within a line, which only works in a terminal.
             marked = [line for line in difflib.ndiff(old, new) if not line.startswith("?")]
-            found.append(FieldChange(label, [(line[0], line[2:]) for line in marked]))
-    return found
+            changes.append(FieldChange(label, [(line[0], line[2:]) for line in marked]))
+    return changes
 
 
 def _lines(value: str | list[str]) -> list[str]:
@@ -303,12 +303,12 @@ async def new(characters: CharactersDep, request: Request) -> Response:
 async def show(
     characters: CharactersDep, workspaces: WorkspacesDep, activity: ActivityDep, request: Request, character_id: str
 ) -> Response:
-    found = characters.get(character_id)
+    character = characters.get(character_id)
     versions = version_history(characters.versions(character_id), characters.version_dates(character_id))
     return page_response(
         request,
         "characters/character.html",
-        character=found,
+        character=character,
         portrait=portrait_url(workspaces, character_id),
         versions=versions,
         where=await activity.of(character_id),
@@ -317,8 +317,8 @@ async def show(
 
 @router.get("/{character_id}/edit")
 async def edit(characters: CharactersDep, request: Request, character_id: str) -> Response:
-    found = characters.get(character_id)
-    return page_response(request, "characters/edit.html", character=found, identity=found.identity)
+    character = characters.get(character_id)
+    return page_response(request, "characters/edit.html", character=character, identity=character.identity)
 
 
 @router.get("/{character_id}/kickoff")
@@ -336,13 +336,13 @@ async def kickoff(
 
 @router.get("/{character_id}/kickoff/form")
 async def kickoff_form(characters: CharactersDep, story: StoryDep, character_id: str, empty: bool = False) -> Response:
-    found = characters.get(character_id)
-    proposal = _by_hand(found) if empty else await _proposal(story, found)
+    character = characters.get(character_id)
+    proposal = _by_hand(character) if empty else await _proposal(story, character)
     opening = proposal.opening
     starts = f"{opening.start_time(datetime.now(UTC)):%Y-%m-%dT%H:%M}" if opening.time else ""
     return fragment_response(
         "characters/opening_form.html",
-        character=found,
+        character=character,
         you=characters.owner(),
         opening=opening,
         notice=proposal.notice,

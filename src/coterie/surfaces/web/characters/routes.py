@@ -149,11 +149,11 @@ async def export_character_file(
     character_id: str,
     kind: Annotated[BotFormat, Query(alias="format")] = "json",
 ) -> Response:
-    found = characters.get(character_id)
+    character = characters.get(character_id)
     if kind == "character":
-        card = workspaces.card_with_files(found) if found.card is not None else None
-        return _file(export_character(store, characters, found, card), kind, f"{found.id}.character.json")
-    return _file(export_card(workspaces.card_with_files(found), kind).data, kind, f"{found.id}.{kind}")
+        card = workspaces.card_with_files(character) if character.card is not None else None
+        return _file(export_character(store, characters, character, card), kind, f"{character.id}.character.json")
+    return _file(export_card(workspaces.card_with_files(character), kind).data, kind, f"{character.id}.{kind}")
 
 
 @files_router.post(
@@ -171,16 +171,16 @@ async def import_chat(
     request: Request,
     title: Annotated[str, Query(max_length=200)] = "",
 ) -> ChatResponse:
-    found = characters.get(character_id)
+    character = characters.get(character_id)
     chat = TavernChat.read(await read_upload(request))
-    made = await import_tavern_chat(story, store, memory, found, chat, title)
-    return ChatResponse.of(store, story, made)
+    imported = await import_tavern_chat(story, store, memory, character, chat, title)
+    return ChatResponse.of(store, story, imported)
 
 
 @files_router.get("/chats/{chat}/export", summary="A chat as Markdown, JSON or SillyTavern JSONL")
 async def export(story: StoryDep, chat: str, kind: Annotated[ExportFormat, Query(alias="format")] = "md") -> Response:
-    found = story.chats.chat(f"room:{chat}")
-    return _file(await export_chat(story, found.room, kind), kind, f"{found.id}.{kind}")
+    story_chat = story.chats.chat(f"room:{chat}")
+    return _file(await export_chat(story, story_chat.room, kind), kind, f"{story_chat.id}.{kind}")
 
 
 def _file(data: bytes, kind: str, name: str) -> Response:
@@ -196,14 +196,14 @@ portrait_router = APIRouter(include_in_schema=False)
 
 def portrait_url(workspaces: Workspaces, character_id: str) -> str:
     """The address of a character's portrait, empty if it has none; a new portrait has a new address."""
-    found = read_portrait(workspaces.folder(character_id))
-    return f"/characters/{character_id}/portrait?of={found.version:x}" if found else ""
+    portrait = read_portrait(workspaces.folder(character_id))
+    return f"/characters/{character_id}/portrait?of={portrait.version:x}" if portrait else ""
 
 
 @portrait_router.get("/characters/{character_id}/portrait")
 async def serve_portrait(characters: CharactersDep, workspaces: WorkspacesDep, character_id: str) -> Response:
-    found = read_portrait(workspaces.folder(characters.get(character_id).id))
-    if found is None:
+    portrait = read_portrait(workspaces.folder(characters.get(character_id).id))
+    if portrait is None:
         raise HTTPException(404, "This character has no portrait")
     headers = {"Cache-Control": "private, max-age=31536000, immutable"}
-    return Response(found.data, media_type=found.media_type, headers=headers)
+    return Response(portrait.data, media_type=portrait.media_type, headers=headers)

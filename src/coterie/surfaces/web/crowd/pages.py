@@ -68,8 +68,8 @@ _SHOWN = 200
 
 @router.get("")
 async def rooms(crowd: CrowdDep, request: Request) -> Response:
-    found = [CrowdRoomResponse.of(await crowd.room(name)) for name in crowd.configs.rooms()]
-    return page_response(request, "crowd/rooms.html", rooms=found)
+    rooms = [CrowdRoomResponse.of(await crowd.room(name)) for name in crowd.configs.rooms()]
+    return page_response(request, "crowd/rooms.html", rooms=rooms)
 
 
 @router.get("/{room}")
@@ -111,12 +111,12 @@ async def people(crowd: CrowdDep, room: str) -> Response:
 @crowd_fragments.get("/{room}/people/{name}")
 async def person(crowd: CrowdDep, room: str, name: str) -> Response:
     opened = await crowd.room(room)
-    found = member_view(opened, opened.persona(name))
+    member = member_view(opened, opened.persona(name))
     thoughts = list(opened.live.session.recent_decisions[name])[-_THOUGHTS:] if opened.live is not None else []
     return fragment_response(
         "crowd/member.html",
         room=opened.rules,
-        one=found,
+        one=member,
         traits=TRAITS,
         for_life=MAX_TOTAL_DRIFT,
         thoughts=thoughts[::-1],
@@ -127,8 +127,8 @@ async def person(crowd: CrowdDep, room: str, name: str) -> Response:
 async def said(store: StoreDep, crowd: CrowdDep, room: str, number: int) -> Response:
     """One message: its latency by stage, the decision behind it, and moderation actions."""
     opened = await crowd.room(room)
-    found = [message for message in await opened.gateway.after(number - 1) if message.number == number]
-    message = found[0] if found else None
+    messages = [message for message in await opened.gateway.after(number - 1) if message.number == number]
+    message = messages[0] if messages else None
     decided = None
     if message is not None and message.trace is not None and message.trace.decision is not None:
         decided = find_decision(store, opened.rules.name, message.trace.decision)
@@ -187,8 +187,8 @@ async def _answered(room: CrowdRoom, message: ChatMessage | None) -> ChatMessage
     number = (message.reply_to or "").rpartition("-")[2] if message is not None else ""
     if not number.isdecimal():
         return None
-    found = await room.gateway.after(int(number) - 1)
-    return found[0] if found and found[0].number == int(number) else None
+    messages = await room.gateway.after(int(number) - 1)
+    return messages[0] if messages and messages[0].number == int(number) else None
 
 
 def _audit(store: Store, room: CrowdRoom) -> dict[str, Any]:

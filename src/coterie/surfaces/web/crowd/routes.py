@@ -175,8 +175,8 @@ async def messages(
     gateway = (await crowd.room(room)).gateway
     if before is None:
         return gateway.latest(limit)
-    found = await gateway.after(max(0, before - 1 - limit))
-    return [message for message in found if message.number < before][-limit:]
+    messages = await gateway.after(max(0, before - 1 - limit))
+    return [message for message in messages if message.number < before][-limit:]
 
 
 @router.post("/{room}/messages", summary="Send a message as the owner")

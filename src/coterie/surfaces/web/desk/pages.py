@@ -89,26 +89,29 @@ async def show(
     request: Request,
     chat: str,
 ) -> Response:
-    found = desk.queries.chat(f"room:{chat}")
+    desk_chat = desk.queries.chat(f"room:{chat}")
     at = feed.last_id()  # read first, so that later changes arrive as live updates
     return page_response(
         request,
         "desk/chat.html",
         at=at,
-        chat=found,
+        chat=desk_chat,
         id=chat,
-        name=clean_line(characters.get(found.character).name),
-        said=_turn_views(store, characters, found),
+        name=clean_line(characters.get(desk_chat.character).name),
+        said=_turn_views(store, characters, desk_chat),
         **await _now(store, characters, desk, models, chat),
     )
 
 
 @router.get("/{chat}/messages")
 async def talk(store: StoreDep, characters: CharactersDep, desk: DeskDep, chat: str) -> Response:
-    found = desk.queries.chat(f"room:{chat}")
-    name = clean_line(characters.get(found.character).name)
+    desk_chat = desk.queries.chat(f"room:{chat}")
+    name = clean_line(characters.get(desk_chat.character).name)
     return fragment_response(
-        "desk/messages.html", said=_turn_views(store, characters, found), name=name, waits=_reply_pending(desk, found)
+        "desk/messages.html",
+        said=_turn_views(store, characters, desk_chat),
+        name=name,
+        waits=_reply_pending(desk, desk_chat),
     )
 
 
@@ -125,8 +128,8 @@ async def steps(desk: DeskDep, chat: str, process: str) -> Response:
 
 async def _now(store: Store, characters: Characters, desk: DeskService, models: Models, chat: str) -> dict[str, Any]:
     whole = await routes.show(store, characters, desk, models, chat)
-    found = desk.queries.chat(f"room:{chat}")
-    return {"now": whole, "waits": _reply_pending(desk, found), "skills": desk.skills.all(found.character)}
+    desk_chat = desk.queries.chat(f"room:{chat}")
+    return {"now": whole, "waits": _reply_pending(desk, desk_chat), "skills": desk.skills.all(desk_chat.character)}
 
 
 def _reply_pending(desk: DeskService, chat: DeskChat) -> bool:

@@ -156,19 +156,19 @@ class ScheduleResponse(ResponseModel):
     last_output: str
 
     @classmethod
-    def of(cls, found: DeskSchedule) -> ScheduleResponse:
+    def of(cls, schedule: DeskSchedule) -> ScheduleResponse:
         return cls(
-            id=found.id,
-            prompt=redact(found.prompt),
-            when=found.when,
-            description=found.when.describe(),
-            on=found.on,
-            next=found.next,
-            failures=found.failures,
-            why=found.why,
-            last=found.last,
-            last_end=found.last_end,
-            last_output=found.last_output,
+            id=schedule.id,
+            prompt=redact(schedule.prompt),
+            when=schedule.when,
+            description=schedule.when.describe(),
+            on=schedule.on,
+            next=schedule.next,
+            failures=schedule.failures,
+            why=schedule.why,
+            last=schedule.last,
+            last_end=schedule.last_end,
+            last_output=schedule.last_output,
         )
 
 
@@ -307,15 +307,15 @@ async def switch_skill(
 async def show(
     store: StoreDep, characters: CharactersDep, desk: DeskDep, models: ModelsDep, chat: str
 ) -> DeskChatDetailResponse:
-    found = desk.queries.chat(f"room:{chat}")
+    desk_chat = desk.queries.chat(f"room:{chat}")
     return DeskChatDetailResponse(
-        **DeskChatResponse.of(characters, desk, found).model_dump(),
-        status=desk.prompts.status(found),
-        bulletin=desk.bulletins.text(found),
-        processes=[ProcessResponse.of(process) for process in desk.queries.status_processes(found.room)],
-        schedules=[ScheduleResponse.of(each) for each in desk.schedules.queries.all(found.room)],
+        **DeskChatResponse.of(characters, desk, desk_chat).model_dump(),
+        status=desk.prompts.status(desk_chat),
+        bulletin=desk.bulletins.text(desk_chat),
+        processes=[ProcessResponse.of(process) for process in desk.queries.status_processes(desk_chat.room)],
+        schedules=[ScheduleResponse.of(each) for each in desk.schedules.queries.all(desk_chat.room)],
         sandbox=await sandbox(desk),
-        spent_today=spent_today(store, models, found),
+        spent_today=spent_today(store, models, desk_chat),
     )
 
 
@@ -334,8 +334,10 @@ async def messages(
     before: Annotated[int | None, Query(ge=1)] = None,
     limit: Annotated[int, Query(ge=1, le=500)] = 50,
 ) -> list[DeskTurnResponse]:
-    found = desk.queries.chat(f"room:{chat}")
-    return [turn_response(characters, found, turn) for turn in TurnQueries(store).latest(found.room, limit, before)]
+    desk_chat = desk.queries.chat(f"room:{chat}")
+    return [
+        turn_response(characters, desk_chat, turn) for turn in TurnQueries(store).latest(desk_chat.room, limit, before)
+    ]
 
 
 @router.post(
@@ -352,22 +354,24 @@ async def say(
     response: Response,
     wait: bool = False,
 ) -> DeskReplyResponse:
-    found = desk.queries.chat(f"room:{chat}")
-    if decided := await desk.confirmations.handle_answer(found, body.text, OWNER):
+    desk_chat = desk.queries.chat(f"room:{chat}")
+    if decided := await desk.confirmations.handle_answer(desk_chat, body.text, OWNER):
         response.status_code = status.HTTP_200_OK
         return DeskReplyResponse(decided=decided)
-    key = f"api:{found.room}:{body.key}" if body.key else None
-    turn = await desk.send_message(found.room, body.text, person=OWNER, key=key)
+    key = f"api:{desk_chat.room}:{body.key}" if body.key else None
+    turn = await desk.send_message(desk_chat.room, body.text, person=OWNER, key=key)
     if not wait:
         return DeskReplyResponse(turn=turn)
     try:
         async with asyncio.timeout(_WAIT_S):
-            reply = await desk.replies.wait(found.room, turn)
+            reply = await desk.replies.wait(desk_chat.room, turn)
     except TimeoutError:
         return DeskReplyResponse(turn=turn)  # it goes on being answered; whoever asked may look later
     response.status_code = status.HTTP_200_OK
     error = "The reply failed; see System status for the reason." if desk.replies.given_up(turn) else ""
-    return DeskReplyResponse(turn=turn, reply=turn_response(characters, found, reply) if reply else None, error=error)
+    return DeskReplyResponse(
+        turn=turn, reply=turn_response(characters, desk_chat, reply) if reply else None, error=error
+    )
 
 
 @router.post(_CHAT + "/stop", summary="Cancel all running processes of a conversation")
@@ -391,9 +395,9 @@ async def start_worker(desk: DeskDep, chat: str, body: TaskRequest) -> ProcessRe
 
 @router.get(_PROCESS, summary="A branch or worker with its steps")
 async def process(desk: DeskDep, chat: str, process: str) -> ProcessDetailResponse:
-    found = desk.queries.process(f"room:{chat}", process)
-    done = [StepResponse.of(step) for step in desk.queries.worker_steps(found)]
-    return ProcessDetailResponse(**ProcessResponse.of(found).model_dump(), done=done)
+    process_state = desk.queries.process(f"room:{chat}", process)
+    done = [StepResponse.of(step) for step in desk.queries.worker_steps(process_state)]
+    return ProcessDetailResponse(**ProcessResponse.of(process_state).model_dump(), done=done)
 
 
 @router.post(_PROCESS + "/cancel", summary="Cancel it; false if it had ended already")
@@ -421,8 +425,8 @@ async def schedules(desk: DeskDep, chat: str) -> list[ScheduleResponse]:
 
 @router.post(_CHAT + "/schedules", summary="Add a schedule", status_code=status.HTTP_201_CREATED)
 async def add_schedule(desk: DeskDep, chat: str, body: ScheduleRequest) -> ScheduleResponse:
-    made = await desk.schedules.set(f"room:{chat}", body.prompt, body.when, actor=OWNER)
-    return ScheduleResponse.of(desk.schedules.queries.get(f"room:{chat}", made))
+    schedule = await desk.schedules.set(f"room:{chat}", body.prompt, body.when, actor=OWNER)
+    return ScheduleResponse.of(desk.schedules.queries.get(f"room:{chat}", schedule))
 
 
 @router.put(_SCHEDULE, summary="Change a schedule")

@@ -94,7 +94,7 @@ class DocumentUpdates:
 
     def _words(self) -> list[dict[str, Any]]:
         draft = self._draft
-        found: list[dict[str, Any]] = []
+        messages: list[dict[str, Any]] = []
         for thread in self._threads():
             partial = draft.replies.partial(thread.room)
             if partial is None:
@@ -109,8 +109,8 @@ class DocumentUpdates:
             parts = split_blocks(visible_text(pieces))
             self._spoken[thread.room] = (partial.reply, partial.text, max(finished, len(parts) - 1))
             update = {"thread": thread.id, "reply": partial.reply, "from": finished}
-            found.append({**update, "blocks": [render_block(part) for part in parts[finished:]]})
-        return found
+            messages.append({**update, "blocks": [render_block(part) for part in parts[finished:]]})
+        return messages
 
     def _threads(self) -> list[Thread]:
         return self._draft.thread_queries.threads(self._workspace, self._path, self._branch)

@@ -110,10 +110,10 @@ def proposal_cards(
     draft: DraftService, names: NameCache, workspace: str, branch: str, path: str
 ) -> tuple[list[ProposalCard], list[ProposalCard]]:
     """Pending ones in the document's order, and the latest decided ones."""
-    found = draft.proposal_queries.of_document(workspace, branch, path)
-    made = [_card(names, change) for change in found]
-    waiting = sorted((card for card in made if card.open), key=lambda card: (not card.change.placed, card.change.start))
-    decided = sorted((card for card in made if not card.open), key=lambda card: card.change.id, reverse=True)
+    cards = [_card(names, change) for change in draft.proposal_queries.of_document(workspace, branch, path)]
+    pending = [card for card in cards if card.open]
+    waiting = sorted(pending, key=lambda card: (not card.change.placed, card.change.start))
+    decided = sorted((card for card in cards if not card.open), key=lambda card: card.change.id, reverse=True)
     return waiting, decided[:_MOST_DECIDED]
 
 
@@ -132,24 +132,24 @@ def clean_text(text: str) -> str:
 
 def proposal_marks(draft: DraftService, names: NameCache, workspace: str, sheet: LiveDocument) -> list[dict[str, Any]]:
     """Where each applicable proposal is in the committed text, in UTF-16 units."""
-    found: list[dict[str, Any]] = []
+    marks: list[dict[str, Any]] = []
     for change in draft.proposal_queries.of_document(workspace, sheet.branch, sheet.document, "pending"):
         if not change.fresh or change.blob != sheet.blob:
             continue
         pieces = word_diff(change.exact, change.replacement())
         name = names[change.author]
         start = utf16_length(sheet.base[: change.start])
-        found.append({"id": change.id, "start": start, "pieces": pieces, "name": name, "hue": hue_class(name)})
-    return found
+        marks.append({"id": change.id, "start": start, "pieces": pieces, "name": name, "hue": hue_class(name)})
+    return marks
 
 
 def thread_rows(
     draft: DraftService, workspace: str, branch: str, path: str, sheet: LiveDocument | None
 ) -> list[ThreadRow]:
-    found = []
+    rows = []
     for thread in draft.thread_queries.threads(workspace, path, branch):
         place = draft.threads.anchor_in(thread, sheet.base, sheet.blob) if sheet is not None else None
-        found.append(
+        rows.append(
             ThreadRow(
                 thread.id,
                 clean_line(thread.title),
@@ -159,25 +159,25 @@ def thread_rows(
                 draft.replies.is_running(thread.room),
             )
         )
-    return found
+    return rows
 
 
 def thread_anchors(draft: DraftService, workspace: str, sheet: LiveDocument) -> list[dict[str, Any]]:
     """Where the quoted text of each thread is now."""
-    found: list[dict[str, Any]] = []
+    anchors: list[dict[str, Any]] = []
     for thread in draft.thread_queries.threads(workspace, sheet.document, sheet.branch):
         place = draft.threads.anchor_in(thread, sheet.base, sheet.blob)
         if place is not None:
             start = utf16_length(sheet.base[: place.start])
             length = utf16_length(sheet.base[place.start : place.end])
-            found.append({"thread": thread.id, "start": start, "end": start + length})
-    return found
+            anchors.append({"thread": thread.id, "start": start, "end": start + length})
+    return anchors
 
 
 def thread_messages(draft: DraftService, names: NameCache, thread: Thread) -> list[ThreadMessage]:
     """Messages and notes in order; repeated notes are left out."""
-    said = [*_messages(draft, thread, names), *_notes(draft, thread)]
-    return sorted(said, key=lambda one: one.seq)
+    messages = [*_messages(draft, thread, names), *_notes(draft, thread)]
+    return sorted(messages, key=lambda one: one.seq)
 
 
 def _messages(draft: DraftService, thread: Thread, names: NameCache) -> Iterator[ThreadMessage]:
@@ -327,8 +327,8 @@ async def sidebar(
 @router.get(_ONE + "/history/{path:path}")
 async def history_fragment(draft: DraftDep, workspace: str, path: str, branch: str) -> Response:
     text = draft.workspaces.repository(workspace)
-    found = await asyncio.to_thread(text.history, branch, 200, path)
-    return fragment_response("draft/history.html", past=[_commit_row(one) for one in found])
+    commits = await asyncio.to_thread(text.history, branch, 200, path)
+    return fragment_response("draft/history.html", past=[_commit_row(one) for one in commits])
 
 
 @router.get(_ONE + "/compare")
@@ -339,8 +339,8 @@ async def compare(
     branches = await asyncio.to_thread(text.branches)
     target = target or text.main_branch
     source = source or next((one for one in branches if one != target), target)
-    found = await asyncio.to_thread(text.compare, source, target) if source != target else []
-    hunks = [(one.path, _lines(one.patch)) for one in found]
+    diffs = await asyncio.to_thread(text.compare, source, target) if source != target else []
+    hunks = [(one.path, _lines(one.patch)) for one in diffs]
     name = clean_line(draft.thread_queries.workspaces()[workspace][0])
     context: dict[str, Any] = {
         "branches": branches,
@@ -355,16 +355,16 @@ async def compare(
 @router.get("/threads/{thread}")
 async def to_thread(draft: DraftDep, thread: str) -> Response:
     """Redirect to the document with the thread open."""
-    found = draft.thread_queries.thread(f"room:{thread}")
-    return RedirectResponse(_address(found), 303)
+    draft_thread = draft.thread_queries.thread(f"room:{thread}")
+    return RedirectResponse(_address(draft_thread), 303)
 
 
 @router.get("/threads/{thread}/messages")
 async def thread_fragment(draft: DraftDep, names: NamesDep, thread: str) -> Response:
-    found = draft.thread_queries.thread(f"room:{thread}")
-    members = [(one.bot, names[one.bot], clean_line(one.brief)) for one in found.members]
+    draft_thread = draft.thread_queries.thread(f"room:{thread}")
+    members = [(one.bot, names[one.bot], clean_line(one.brief)) for one in draft_thread.members]
     return fragment_response(
-        "draft/thread.html", thread=found, said=thread_messages(draft, names, found), members=members
+        "draft/thread.html", thread=draft_thread, said=thread_messages(draft, names, draft_thread), members=members
     )
 
 
@@ -390,12 +390,12 @@ async def _workspace_row(draft: DraftService, workspace: str) -> WorkspaceRow:
     try:
         text = draft.workspaces.repository(workspace)
         branch = text.main_branch
-        found = await asyncio.to_thread(text.documents, branch)
+        documents = await asyncio.to_thread(text.documents, branch)
     except DraftError as error:
         return WorkspaceRow(workspace, clean_line(name), str(where), "", [], error.what)
     waiting = [
         (path, clean_line(title), len(draft.proposal_queries.of_document(workspace, branch, path, "pending")))
-        for path, title in found
+        for path, title in documents
     ]
     return WorkspaceRow(workspace, clean_line(name), str(where), branch, waiting)
 

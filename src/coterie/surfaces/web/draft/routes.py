@@ -104,8 +104,8 @@ async def open_workspace(draft: DraftDep, body: WorkspaceRequest) -> WorkspaceRe
 @router.get(_ONE + "/documents", summary="The documents of a branch")
 async def documents(draft: DraftDep, workspace: str, branch: str | None = None) -> list[DocumentResponse]:
     text = draft.workspaces.repository(workspace)
-    found = await asyncio.to_thread(text.documents, branch or text.main_branch)
-    return [DocumentResponse(path=path, title=title) for path, title in found]
+    documents = await asyncio.to_thread(text.documents, branch or text.main_branch)
+    return [DocumentResponse(path=path, title=title) for path, title in documents]
 
 
 @router.get(_ONE + "/documents/{path:path}", summary="A document on a branch")
@@ -132,8 +132,8 @@ async def save(
 @router.get(_ONE + "/changes/{path:path}", summary="The proposals for a document, in its order")
 async def changes(draft: DraftDep, workspace: str, path: str, branch: str | None = None) -> list[ProposalResponse]:
     version = await draft.documents.read(workspace, path, branch)
-    found = draft.proposal_queries.of_document(workspace, version.branch, path)
-    return [ProposalResponse.of(change) for change in found]
+    proposals = draft.proposal_queries.of_document(workspace, version.branch, path)
+    return [ProposalResponse.of(change) for change in proposals]
 
 
 @router.get(_ONE + "/branches", summary="The branches")
@@ -149,8 +149,8 @@ async def create_branch(draft: DraftDep, workspace: str, body: BranchRequest) ->
 
 @router.get(_ONE + "/compare", summary="The differences that merging one branch into another would make")
 async def compare(draft: DraftDep, workspace: str, source: str, target: str) -> list[DocumentDiffResponse]:
-    found = await asyncio.to_thread(draft.workspaces.repository(workspace).compare, source, target)
-    return [DocumentDiffResponse(path=one.path, patch=one.patch) for one in found]
+    diffs = await asyncio.to_thread(draft.workspaces.repository(workspace).compare, source, target)
+    return [DocumentDiffResponse(path=one.path, patch=one.patch) for one in diffs]
 
 
 @router.post(_ONE + "/merge", summary="Merge a branch into another, if they do not conflict")
@@ -163,8 +163,8 @@ async def history(
     draft: DraftDep, workspace: str, branch: str | None = None, document: str | None = None, limit: int = 100
 ) -> list[CommitResponse]:
     text = draft.workspaces.repository(workspace)
-    found = await asyncio.to_thread(text.history, branch or text.main_branch, min(max(limit, 1), 1_000), document)
-    return [CommitResponse.of(one) for one in found]
+    commits = await asyncio.to_thread(text.history, branch or text.main_branch, min(max(limit, 1), 1_000), document)
+    return [CommitResponse.of(one) for one in commits]
 
 
 @router.get(_ONE + "/blame", summary="The commit, proposal and thread that a line comes from")
@@ -172,8 +172,8 @@ async def blame(
     draft: DraftDep, workspace: str, document: str, line: int, branch: str | None = None
 ) -> CommitResponse | None:
     text = draft.workspaces.repository(workspace)
-    found = await asyncio.to_thread(text.blame, branch or text.main_branch, document, line)
-    return CommitResponse.of(found) if found is not None else None
+    origin = await asyncio.to_thread(text.blame, branch or text.main_branch, document, line)
+    return CommitResponse.of(origin) if origin is not None else None
 
 
 @router.get(_ONE + "/threads", summary="Threads of a workspace")
@@ -240,14 +240,14 @@ async def live_document(draft: DraftDep, workspace: str, path: str, branch: str 
 async def apply_edits(
     draft: DraftDep, who: CurrentPerson, workspace: str, path: str, body: EditRequest
 ) -> EditResponse:
-    found = draft.documents.live.of_epoch(workspace, path, body.branch, body.epoch)
+    document = draft.documents.live.of_epoch(workspace, path, body.branch, body.epoch)
     room = draft.thread_queries.thread(f"room:{body.thread}").room if body.thread else None
     updates = [Update(one.client, one.changes) for one in body.updates]
-    in_time = await draft.documents.add_updates(workspace, found, body.version, updates, who, room)
-    since = found.updates_since(body.version)
+    in_time = await draft.documents.add_updates(workspace, document, body.version, updates, who, room)
+    since = document.updates_since(body.version)
     if since is None:
         raise LiveDocumentGone("Too much was typed since this page last looked.", "What you typed is merged in; go on.")
-    return EditResponse.of(found, since, taken=in_time)
+    return EditResponse.of(document, since, taken=in_time)
 
 
 @editor_router.post(_LIVE_DOCUMENT.replace("/live/", "/flush/"), summary="Commit the live document now")
@@ -294,9 +294,9 @@ async def send_message_async(
     response_class=StreamingResponse,
 )
 async def reply_stream(draft: DraftDep, thread: str, reply: str, after: LastEventId) -> StreamingResponse:
-    found = draft.thread_queries.thread(f"room:{thread}")
-    draft.timeline.turn(found.room, reply)
-    return _stream(draft, found, reply, after)
+    draft_thread = draft.thread_queries.thread(f"room:{thread}")
+    draft.timeline.turn(draft_thread.room, reply)
+    return _stream(draft, draft_thread, reply, after)
 
 
 @threads_router.get(
@@ -305,8 +305,8 @@ async def reply_stream(draft: DraftDep, thread: str, reply: str, after: LastEven
     response_class=EventSourceResponse,
 )
 async def events(draft: DraftDep, thread: str, after: LastEventId) -> EventSourceResponse:
-    found = draft.thread_queries.thread(f"room:{thread}")
-    return EventSourceResponse(_live(draft, found, after), sep="\n", ping=15, send_timeout=60)
+    draft_thread = draft.thread_queries.thread(f"room:{thread}")
+    return EventSourceResponse(_live(draft, draft_thread, after), sep="\n", ping=15, send_timeout=60)
 
 
 @threads_router.post(_THREAD + "/stop", summary="Stop the reply; its text and proposals are kept")

@@ -83,7 +83,7 @@ class RecentActivity:
         return [self.stories(), await self.drafts(), await self.crowds(), self.desks()]
 
     def stories(self) -> ModeOverview:
-        found = [self._story_item(chat) for chat in self._story.chats.chats()]
+        items = [self._story_item(chat) for chat in self._story.chats.chats()]
         return _mode(
             ModeOverview(
                 "Stories",
@@ -92,11 +92,11 @@ class RecentActivity:
                 "Chat with a character that remembers, in a scene with a place and a clock.",
                 ("New chat", "/characters"),
             ),
-            found,
+            items,
         )
 
     async def drafts(self) -> ModeOverview:
-        found = [
+        items = [
             thing
             for workspace in self._draft.thread_queries.workspaces()
             for thing in await self._recent_documents(workspace)
@@ -109,12 +109,12 @@ class RecentActivity:
                 "Write documents with a character that proposes changes. Accept them with one key.",
                 ("New folder", "/draft"),
             ),
-            found,
+            items,
         )
 
     async def crowds(self) -> ModeOverview:
         opened = [await self._crowd.room(name) for name in self._crowd.configs.rooms()]
-        found = [_room(room) for room in opened if room.gateway.admission.last_number or room.state != "quiet"]
+        items = [_room(room) for room in opened if room.gateway.admission.last_number or room.state != "quiet"]
         return _mode(
             ModeOverview(
                 "Crowd",
@@ -123,12 +123,12 @@ class RecentActivity:
                 "Chat rooms of AI viewers around a stream. You can join in.",
                 ("Open rooms", "/crowd"),
             ),
-            found,
+            items,
         )
 
     def desks(self) -> ModeOverview:
         names = self._names
-        found = [desk_item(self._store, self._desk, chat, names[chat.character]) for chat in self._desk.queries.chats()]
+        items = [desk_item(self._store, self._desk, chat, names[chat.character]) for chat in self._desk.queries.chats()]
         return _mode(
             ModeOverview(
                 "Desk",
@@ -137,7 +137,7 @@ class RecentActivity:
                 "Give a character a task. It works in the background, reports, and asks before sending anything.",
                 ("New task", "/desk"),
             ),
-            found,
+            items,
         )
 
     def _story_item(self, chat: Chat) -> RecentItem:
@@ -157,11 +157,11 @@ class RecentActivity:
         try:
             text = self._draft.workspaces.repository(workspace)
             branch = text.main_branch
-            found = await asyncio.to_thread(text.recent, branch, ITEMS_SHOWN)
+            documents = await asyncio.to_thread(text.recent, branch, ITEMS_SHOWN)
         except DraftError:
             return []  # the list of workspaces shows the error
         waiting = [
-            len(self._draft.proposal_queries.of_document(workspace, branch, one.path, "pending")) for one in found
+            len(self._draft.proposal_queries.of_document(workspace, branch, one.path, "pending")) for one in documents
         ]
         return [
             RecentItem(
@@ -171,7 +171,7 @@ class RecentActivity:
                 snippet=f"{name} · {clean_line(one.path)}",
                 mark=proposals(count) if count else "",
             )
-            for one, count in zip(found, waiting, strict=True)
+            for one, count in zip(documents, waiting, strict=True)
         ]
 
 
@@ -181,13 +181,13 @@ def turns_without_questions(store: Store, desk: DeskService, room: str, many: in
     Such a turn contains the worker's id, by which the person answers.
     """
     waiting = [one.id for one in desk.queries.status_processes(room) if one.state == "waiting"]
-    said = TurnQueries(store).latest(room, many) if many else []
-    return [turn for turn in said if not any(one in turn.text for one in waiting)]
+    turns = TurnQueries(store).latest(room, many) if many else []
+    return [turn for turn in turns if not any(one in turn.text for one in waiting)]
 
 
 def desk_item(store: Store, desk: DeskService, chat: DeskChat, name: str) -> RecentItem:
-    said = turns_without_questions(store, desk, chat.room, _TURNS_READ)
-    latest = said[-1] if said else None
+    turns = turns_without_questions(store, desk, chat.room, _TURNS_READ)
+    latest = turns[-1] if turns else None
     processes = [one for one in desk.queries.status_processes(chat.room) if one.active]
     asks = sum(one.state == "waiting" for one in processes)
     busy = len(processes) - asks
@@ -207,8 +207,8 @@ def document_url(workspace: str, path: str, branch: str = "") -> str:
     return f"/draft/workspaces/{workspace}/documents/{quote(path)}{on}"
 
 
-def _mode(mode: ModeOverview, found: list[RecentItem]) -> ModeOverview:
-    newest = sorted(found, key=lambda thing: thing.at or _LONG_AGO, reverse=True)
+def _mode(mode: ModeOverview, items: list[RecentItem]) -> ModeOverview:
+    newest = sorted(items, key=lambda thing: thing.at or _LONG_AGO, reverse=True)
     return ModeOverview(**{**mode.__dict__, "things": newest[:ITEMS_SHOWN], "more": max(0, len(newest) - ITEMS_SHOWN)})
 
 
@@ -218,12 +218,12 @@ def proposals(count: int) -> str:
 
 def _room(room: CrowdRoom) -> RecentItem:
     latest = room.gateway.latest(1)
-    said = latest[0] if latest else None
+    message = latest[0] if latest else None
     return RecentItem(
         title=clean_line(room.rules.title),
         href=f"/crowd/{room.rules.name}",
-        at=from_timestamp(said.ts // 1_000) if said else None,
-        snippet=f"{clean_line(said.author.name)}: {excerpt(said.text)}" if said else "",
+        at=from_timestamp(message.ts // 1_000) if message else None,
+        snippet=f"{clean_line(message.author.name)}: {excerpt(message.text)}" if message else "",
         mark={"live": "live", "waking": "loading"}.get(room.state, ""),
     )
 
@@ -364,19 +364,19 @@ class InboxOverview:
             if notice.room in seen or (thread.workspace, thread.branch, thread.document) in proposed:
                 continue
             seen.add(notice.room)
-            said = next(
+            message = next(
                 (one for one in thread_messages(self._draft, self._names, thread) if one.id == notice.message), None
             )
-            if said is not None:
+            if message is not None:
                 yield InboxItem(
                     priority="reply",
-                    text=f"{said.name} answered",
+                    text=f"{message.name} answered",
                     href=f"/draft/threads/{thread.id}",
                     icon="file-text",
-                    who="" if said.by_person else said.name,
+                    who="" if message.by_person else message.name,
                     where=clean_line(thread.title),
-                    detail=excerpt(said.text, _DETAIL_LENGTH),
-                    at=said.at,
+                    detail=excerpt(message.text, _DETAIL_LENGTH),
+                    at=message.at,
                 )
 
     async def _failed_jobs(self) -> Iterator[InboxItem]:
@@ -392,9 +392,13 @@ class InboxOverview:
         items = []
         for name in self._crowd.configs.rooms():
             room = await self._crowd.room(name)
-            said = [one for one in room.gateway.latest(1_000) if one.ts > since.at.timestamp() * 1_000]
-            if said:
-                count = f"{len(said)} message{'' if len(said) == 1 else 's'}" if len(said) < 1_000 else "1,000 and more"
+            messages = [one for one in room.gateway.latest(1_000) if one.ts > since.at.timestamp() * 1_000]
+            if messages:
+                count = (
+                    f"{len(messages)} message{'' if len(messages) == 1 else 's'}"
+                    if len(messages) < 1_000
+                    else "1,000 and more"
+                )
                 text = f"{count} in {clean_line(room.rules.title)}"
                 items.append(InboxItem("info", text, f"/crowd/{name}", "radio"))
         return items

@@ -165,13 +165,13 @@ async def browse(
     asked = MemoryFilter(q.strip(), owner, type if type in TYPES else "", room, _day(since), _day(until))
     people = display_names
     if offset:
-        found = (
+        memories = (
             _chronological(memory, asked)[offset:][:_PAGE]
             if view == "timeline"
-            else await _found(characters, memory, asked, offset)
+            else await _search(characters, memory, asked, offset)
         )
-        return fragment_response("memory/rows.html", people=people, **_listed(asked, found, offset, view))
-    told_by_story = view == "timeline" and not asked.q
+        return fragment_response("memory/rows.html", people=people, **_list_context(asked, memories, offset, view))
+    by_story_time = view == "timeline" and not asked.q
     common: dict[str, Any] = {
         "asked": asked,
         "people": people,
@@ -189,9 +189,10 @@ async def browse(
         return page_response(
             request, "memory/memories.html", **common, graph=drawn, chosen=chosen, width=WIDTH, height=HEIGHT
         )
-    found = _chronological(memory, asked) if told_by_story else await _found(characters, memory, asked)
-    bars = _counts_by_day(found, asked) if told_by_story else []
-    return page_response(request, "memory/memories.html", **common, bars=bars, **_listed(asked, found[:_PAGE], 0, view))
+    memories = _chronological(memory, asked) if by_story_time else await _search(characters, memory, asked)
+    bars = _counts_by_day(memories, asked) if by_story_time else []
+    rows = _list_context(asked, memories[:_PAGE], 0, view)
+    return page_response(request, "memory/memories.html", **common, bars=bars, **rows)
 
 
 @router.get("/{memory_id}/edit")
@@ -206,9 +207,9 @@ async def row(memory: MemoryDep, display_names: DisplayNamesDep, memory_id: str,
     return fragment_response("memory/row.html", memory=shape, people=display_names)
 
 
-async def _found(characters: Characters, memory: Memory, asked: MemoryFilter, offset: int = 0) -> list[MemoryResponse]:
+async def _search(characters: Characters, memory: Memory, asked: MemoryFilter, offset: int = 0) -> list[MemoryResponse]:
     since, until = asked.moments()
-    found = await routes.memories(
+    memories = await routes.memories(
         characters,
         memory,
         owner=asked.owner or None,
@@ -220,7 +221,7 @@ async def _found(characters: Characters, memory: Memory, asked: MemoryFilter, of
         limit=_PAGE,
         offset=offset,
     )
-    inside = [one for one in found if _within(one, since, until)] if asked.q else found
+    inside = [one for one in memories if _within(one, since, until)] if asked.q else memories
     return [] if asked.q and offset else inside
 
 
@@ -229,17 +230,18 @@ def _within(shape: MemoryResponse, since: datetime | None, until: datetime | Non
     return (since is None or when >= since) and (until is None or when < until)
 
 
-def _listed(asked: MemoryFilter, found: list[MemoryResponse], offset: int, view: str) -> dict[str, Any]:
+def _list_context(asked: MemoryFilter, memories: list[MemoryResponse], offset: int, view: str) -> dict[str, Any]:
     """Grouped by the day it was stored, or on the timeline by the day it happened."""
-    more = asked.address(offset=offset + _PAGE, view=view) if len(found) == _PAGE and not asked.q else ""
+    more = asked.address(offset=offset + _PAGE, view=view) if len(memories) == _PAGE and not asked.q else ""
     days: list[tuple[date | None, list[MemoryResponse]]] = []
-    for memory in found:
+    for memory in memories:
         when = (memory.happened or memory.made) if view == "timeline" else memory.made
         day = None if asked.q else when.date()
         if not days or days[-1][0] != day:
             days.append((day, []))
         days[-1][1].append(memory)
-    most = max((abs(value) for memory in found for name, value in memory.parts.items() if name != "start"), default=1.0)
+    parts = [part for memory in memories for part in memory.parts.items()]
+    most = max((abs(value) for name, value in parts if name != "start"), default=1.0)
     return {"days": days, "more": more, "most": max(most, 1e-6)}
 
 
@@ -259,9 +261,9 @@ def _chronological(memory: Memory, asked: MemoryFilter) -> list[MemoryResponse]:
     return [MemoryResponse.of(record) for record in sorted(records, key=lambda one: one.when, reverse=True)]
 
 
-def _counts_by_day(found: list[MemoryResponse], asked: MemoryFilter) -> list[DayCount]:
+def _counts_by_day(memories: list[MemoryResponse], asked: MemoryFilter) -> list[DayCount]:
     """The number of memories of each of the last days that have any."""
-    counted = Counter((one.happened or one.made).date() for one in found)
+    counted = Counter((one.happened or one.made).date() for one in memories)
     return [
         DayCount(day, counted[day], asked.address(view="timeline", since=day, until=day))
         for day in sorted(counted)[-_BARS:]

@@ -140,8 +140,8 @@ async def memories(
 
 @router.get("/links", summary="Links between memories")
 async def links(memory: MemoryDep, owner: Annotated[str, Query(max_length=200)]) -> list[MemoryLinkResponse]:
-    found = memory.links(owner)
-    return [MemoryLinkResponse(source=source, relation=relation, target=target) for source, relation, target in found]
+    links = memory.links(owner)
+    return [MemoryLinkResponse(source=source, relation=relation, target=target) for source, relation, target in links]
 
 
 @router.get("/export", summary="Memories as JSON lines", response_class=StreamingResponse)
@@ -214,11 +214,11 @@ def _recalled(
     """What the owner would recall, including archived and superseded memories."""
     owners = [owner] if owner else [character.id for character in characters.all()]
     types = [kind] if kind else []
-    found = [
+    memories = [
         one
         for who in owners
         for one in memory.recall(q, owner=who, room=room, k=limit, types=types, history=True, archived=True)
         if (room is None or one.memory.room == room) and (kind is None or one.memory.type == kind)
     ]
-    found.sort(key=lambda one: -one.score)
-    return [MemoryResponse.of(one.memory, one.score, one.parts) for one in found[:limit]]
+    memories.sort(key=lambda one: -one.score)
+    return [MemoryResponse.of(one.memory, one.score, one.parts) for one in memories[:limit]]

@@ -105,23 +105,23 @@ async def _now(store: Store, models: Models, healthy: Callable[[], bool]) -> dic
 
 
 def _usage_by_day(spending: list[DailyUsage], today: date) -> list[DayUsage]:
-    found: dict[str, list[DailyUsage]] = defaultdict(list)
+    by_day: dict[str, list[DailyUsage]] = defaultdict(list)
     for one in spending:
-        found[one.day].append(one)
-    made = []
+        by_day[one.day].append(one)
+    days = []
     for back in reversed(range(_DAYS)):
         day = today - timedelta(days=back)
-        of = found[day.isoformat()]
-        tokens = sum(one.tokens_in + one.tokens_out for one in of)
-        made.append(DayUsage(day, sum(o.usd for o in of), tokens, sum(o.calls for o in of), sum(o.failed for o in of)))
-    return made
+        usage = by_day[day.isoformat()]
+        tokens, usd = sum(one.tokens_in + one.tokens_out for one in usage), sum(one.usd for one in usage)
+        days.append(DayUsage(day, usd, tokens, sum(one.calls for one in usage), sum(one.failed for one in usage)))
+    return days
 
 
 def _usage_by_model(spending: list[DailyUsage]) -> list[ModelUsage]:
-    found: dict[str, list[DailyUsage]] = defaultdict(list)
+    by_model: dict[str, list[DailyUsage]] = defaultdict(list)
     for one in spending:
-        found[one.model].append(one)
-    made = [
+        by_model[one.model].append(one)
+    rows = [
         ModelUsage(
             model,
             sum(one.calls for one in of),
@@ -131,6 +131,6 @@ def _usage_by_model(spending: list[DailyUsage]) -> list[ModelUsage]:
             sum(one.usd for one in of),
             sum(one.seconds for one in of),
         )
-        for model, of in found.items()
+        for model, of in by_model.items()
     ]
-    return sorted(made, key=lambda one: -one.calls)
+    return sorted(rows, key=lambda one: -one.calls)

@@ -135,8 +135,8 @@ async def jobs(
     store: StoreDep, state: JobState | None = None, limit: Annotated[int, Query(ge=1, le=500)] = 100
 ) -> JobsResponse:
     counts = store.reader.jobs.count_by_state()
-    found = await store.jobs.find(state=state, limit=limit)
-    return JobsResponse(counts=counts, jobs=[JobResponse.of(job) for job in found])
+    jobs = await store.jobs.find(state=state, limit=limit)
+    return JobsResponse(counts=counts, jobs=[JobResponse.of(job) for job in jobs])
 
 
 @router.post("/ops/jobs/{job}/retry", summary="Retry a failed job")
@@ -171,11 +171,11 @@ async def test_model(models: ModelsDep, body: ModelTestRequest) -> ModelTestResp
     which = body.model
     target = models.catalogue.chain(Role(which))[0] if which in list(Role) else Target.parse(which)
     models.catalogue.spec(target.provider)
-    said: list[str] = []
-    trial = await probe_model(models.settings, target, said.append, running=models)
+    parts: list[str] = []
+    trial = await probe_model(models.settings, target, parts.append, running=models)
     return ModelTestResponse(
         model=trial.answer.model,
-        text=redact("".join(said)),
+        text=redact("".join(parts)),
         first_token_ms=trial.answer.first_token_ms,
         total_ms=trial.answer.total_ms,
         tokens_per_s=trial.tokens_per_s,

@@ -156,18 +156,18 @@ def _character_choices(characters: Characters) -> list[dict[str, str]]:
 
 def _role_models(models: Models) -> list[RoleModels]:
     """One entry per chain of models, under the first role that has it."""
-    found: dict[tuple[str, ...], RoleModels] = {}
+    by_chain: dict[tuple[str, ...], RoleModels] = {}
     for role in Role:
         try:
             chain = tuple(str(target) for target in models.catalogue.chain(role))
         except RoleUnset:
             continue
         own = role.fallback_role is None or role in models.settings.roles
-        if own or chain not in found:
-            found[(*chain, role.value) if chain in found else chain] = RoleModels(role.value, list(chain), [])
+        if own or chain not in by_chain:
+            by_chain[(*chain, role.value) if chain in by_chain else chain] = RoleModels(role.value, list(chain), [])
         else:
-            found[chain].also.append(role.value)
-    return list(found.values())
+            by_chain[chain].also.append(role.value)
+    return list(by_chain.values())
 
 
 def _providers(models: Models) -> list[ProviderForm]:

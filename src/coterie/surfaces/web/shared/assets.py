@@ -46,7 +46,7 @@ class StaticFile:
 @cache
 def assets() -> dict[str, StaticFile]:
     """All static files by path: `app.css`, `vendor/FILE`, and `FEATURE/FILE` for scripts and further style sheets."""
-    found = {"app.css": _asset("css", _style())}
+    files_by_path = {"app.css": _asset("css", _style())}
     joined = {f"{path}.css" for path in (*_FIRST_LAYERS, *_LAST_LAYERS)}
     folders = {
         "vendor": _package_file("static", "vendor"),
@@ -56,8 +56,8 @@ def assets() -> dict[str, StaticFile]:
         for file in folder.iterdir() if folder.is_dir() else ():
             path, ending = f"{name}/{file.name}", file.name.rpartition(".")[2]
             if ending in _TYPES and path not in joined:
-                found[path] = _asset(ending, file.read_bytes())
-    return found
+                files_by_path[path] = _asset(ending, file.read_bytes())
+    return files_by_path
 
 
 @cache
@@ -72,15 +72,15 @@ def assets_version() -> str:
 @cache
 def module_urls(path: str) -> list[str]:
     """A script and all that it imports, so that a page can fetch them at once instead of one after another."""
-    found: list[str] = []
-    waiting = [path]
-    while waiting:
-        script = waiting.pop(0)
-        if script not in found:
-            found.append(script)
+    scripts: list[str] = []
+    queue = [path]
+    while queue:
+        script = queue.pop(0)
+        if script not in scripts:
+            scripts.append(script)
             text = assets()[script].data.decode()
-            waiting += [normpath(join(dirname(script), name)) for name in _IMPORTS.findall(text)]
-    return [asset_url(script) for script in found]
+            queue += [normpath(join(dirname(script), name)) for name in _IMPORTS.findall(text)]
+    return [asset_url(script) for script in scripts]
 
 
 def asset_url(path: str) -> str:

@@ -105,12 +105,12 @@ def find_person(people: People, token: str) -> Person:
     """The person with a browser's token; the owner for a browser without one."""
     if not token:
         return people.find("owner")
-    found = people.by_account(SURFACE, account_of(token))
-    if found is None:
+    person = people.by_account(SURFACE, account_of(token))
+    if person is None:
         raise NotLinked(
             "This browser is no longer linked to a person.", "Ask for a new link, or continue as the owner at /join."
         )
-    return found
+    return person
 
 
 def new_token() -> str:

@@ -64,17 +64,17 @@ class ShutdownMiddleware:
         self._app = app
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        begun = False
+        started = False
 
-        async def watched(message: MutableMapping[str, Any]) -> None:
-            nonlocal begun
-            begun = True
+        async def send_and_note(message: MutableMapping[str, Any]) -> None:
+            nonlocal started
+            started = True
             await send(message)
 
         try:
-            await self._app(scope, receive, watched)
+            await self._app(scope, receive, send_and_note)
         except asyncio.CancelledError:
-            if begun or scope["type"] != "http":
+            if started or scope["type"] != "http":
                 raise
             what = "Coterie was stopped before this was answered."
             await error_response(503, what, "Start it again; what was said until then is kept.")(scope, receive, send)
@@ -82,11 +82,11 @@ class ShutdownMiddleware:
 
 def add_error_handlers(web: FastAPI) -> None:
     @web.exception_handler(CoterieError)
-    async def ours(request: Request, error: CoterieError) -> Response:
+    async def coterie_error(request: Request, error: CoterieError) -> Response:
         return negotiated_error(request, error.http_status, error.what, error.fix)
 
     @web.exception_handler(RequestValidationError)
-    async def unfit(request: Request, error: RequestValidationError) -> Response:
+    async def validation_error(request: Request, error: RequestValidationError) -> Response:
         first = error.errors()[0]
         where = ".".join(str(part) for part in first["loc"] if part != "body") or "the request"
         # Without the rejected value: it may be long, or a secret in the wrong field.
@@ -94,7 +94,7 @@ def add_error_handlers(web: FastAPI) -> None:
         return negotiated_error(request, 400, f"{where}: {what}.", "Correct it; /openapi.json describes every request.")
 
     @web.exception_handler(HTTPException)
-    async def plain(request: Request, error: HTTPException) -> Response:
+    async def http_error(request: Request, error: HTTPException) -> Response:
         if error.status_code == 404 and accepts_html(request.headers):
             return negotiated_error(request, 404, "There is nothing here.", "The address may be old, or misspelt.")
         return negotiated_error(
@@ -102,6 +102,6 @@ def add_error_handlers(web: FastAPI) -> None:
         )
 
     @web.exception_handler(Exception)
-    async def unexpected(request: Request, error: Exception) -> Response:
+    async def unexpected_error(request: Request, error: Exception) -> Response:
         what = f"Internal error ({type(error).__name__})."
         return negotiated_error(request, 500, what, "Look at the log of the server; `coterie doctor` may know more.")

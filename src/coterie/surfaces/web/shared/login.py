@@ -28,8 +28,8 @@ from coterie.surfaces.web.story.schemas import DoneResponse, RequestModel
 
 SESSION_SECONDS = 30 * 86_400
 _FREE_TRIES = 5
-_FIRST_WAIT_S, _LONGEST_WAIT_S = 30.0, 900.0
-_MOST_CALLERS = 10_000
+_FIRST_WAIT_S, _MAX_WAIT_S = 30.0, 900.0
+_MAX_CALLERS = 10_000
 _HASHED = "$argon2"
 
 
@@ -54,43 +54,43 @@ class Sessions:
         """`password` as it is, or the Argon2 hash of it."""
         self._hash = hash_password(password)
         self._clock = clock or SystemClock()
-        self._until: dict[bytes, float] = {}
+        self._expiry: dict[bytes, float] = {}
         self._wrong: dict[str, tuple[int, float]] = {}
         # Argon2 takes 64 MB a time: many logins at once must not fill the memory.
-        self._one_at_a_time = asyncio.Semaphore(1)
+        self._hashing = asyncio.Semaphore(1)
 
     async def log_in(self, password: str, caller: str) -> str:
         """The token of a new session. After a few wrong passwords, each doubles the wait of its caller."""
-        async with self._one_at_a_time:
+        async with self._hashing:
             now = self._clock.monotonic()
             tries, not_before = self._wrong.get(caller, (0, 0.0))
             if now < not_before:
                 raise TooManyTries(not_before - now)
-            if not await asyncio.to_thread(self._right, password):
+            if not await asyncio.to_thread(self._matches, password):
                 self._count_wrong(caller, tries + 1)
                 raise WrongPassword("That is not the password.", "Try again; `coterie password` sets a new one.")
             self._wrong.pop(caller, None)
-            self._until = {digest: until for digest, until in self._until.items() if until > now}
+            self._expiry = {digest: until for digest, until in self._expiry.items() if until > now}
             token = secrets.token_urlsafe(32)
-            self._until[_digest(token)] = now + SESSION_SECONDS
+            self._expiry[_digest(token)] = now + SESSION_SECONDS
             return token
 
     def is_valid(self, token: str) -> bool:
-        until = self._until.get(_digest(token))
+        until = self._expiry.get(_digest(token))
         return until is not None and until > self._clock.monotonic()
 
     def log_out(self, token: str) -> None:
-        self._until.pop(_digest(token), None)
+        self._expiry.pop(_digest(token), None)
 
-    def _right(self, password: str) -> bool:
+    def _matches(self, password: str) -> bool:
         try:
             return PasswordHasher().verify(self._hash, password)
         except (VerificationError, InvalidHashError):
             return False
 
     def _count_wrong(self, caller: str, tries: int) -> None:
-        wait = min(_FIRST_WAIT_S * 2.0 ** (tries - _FREE_TRIES), _LONGEST_WAIT_S) if tries >= _FREE_TRIES else 0.0
-        if len(self._wrong) >= _MOST_CALLERS:
+        wait = min(_FIRST_WAIT_S * 2.0 ** (tries - _FREE_TRIES), _MAX_WAIT_S) if tries >= _FREE_TRIES else 0.0
+        if len(self._wrong) >= _MAX_CALLERS:
             self._wrong.pop(next(iter(self._wrong)))
         self._wrong[caller] = (tries, self._clock.monotonic() + wait)
 
@@ -130,17 +130,17 @@ class LoginMiddleware:
 def _login_required(scope: Scope) -> Response:
     headers = Headers(scope=scope)
     if scope["method"] in ("GET", "HEAD") and accepts_html(headers) and "hx-request" not in headers:
-        asked = scope["path"] + (f"?{scope['query_string'].decode()}" if scope["query_string"] else "")
-        return RedirectResponse(f"/login?next={quote(asked)}", 303)
+        path = scope["path"] + (f"?{scope['query_string'].decode()}" if scope["query_string"] else "")
+        return RedirectResponse(f"/login?next={quote(path)}", 303)
     return error_response(401, "A password is required.", "Log in at /login first, and keep the cookie.")
 
 
 def _session_token(headers: Headers) -> str:
     try:
-        found = SimpleCookie(headers.get("cookie", "")).get(SESSION_COOKIE)
+        cookie = SimpleCookie(headers.get("cookie", "")).get(SESSION_COOKIE)
     except CookieError:
         return ""
-    return found.value if found else ""
+    return cookie.value if cookie else ""
 
 
 class Password(RequestModel):
@@ -151,7 +151,7 @@ def login_routes(sessions: Sessions) -> APIRouter:
     router = APIRouter(tags=["login"], responses=ERROR_RESPONSES)
 
     @router.get("/login", include_in_schema=False)
-    async def ask(request: Request, next: str = "/") -> Response:  # noqa: A002 - the name people know
+    async def login_page(request: Request, next: str = "/") -> Response:  # noqa: A002 - the name people know
         if sessions.is_valid(_session_token(request.headers)):
             return RedirectResponse(_local_path(next), 303)
         return page_response(request, "shared/login.html", next=_local_path(next))
@@ -162,9 +162,9 @@ def login_routes(sessions: Sessions) -> APIRouter:
         try:
             token = await sessions.log_in(body.password.get_secret_value(), caller)
         except TooManyTries as error:
-            refused = error_response(error.http_status, f"password: {error.what}", error.fix)
-            refused.headers["Retry-After"] = str(ceil(error.wait_s))
-            return refused
+            response = error_response(error.http_status, f"password: {error.what}", error.fix)
+            response.headers["Retry-After"] = str(ceil(error.wait_s))
+            return response
         except WrongPassword as error:
             return error_response(error.http_status, f"password: {error.what}", error.fix)
         done = JSONResponse({"done": True})

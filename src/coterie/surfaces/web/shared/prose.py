@@ -50,10 +50,10 @@ def split_blocks(text: str) -> list[str]:
 
 def render_prose(text: str, marker: str = NOTE_MARKER) -> Markup:
     """The whole text, each block in its own element."""
-    made = (
+    blocks = (
         Markup('<div class="block" dir="auto">{}</div>').format(render_block(one, marker)) for one in split_blocks(text)
     )
-    return Markup("").join(made)
+    return Markup("").join(blocks)
 
 
 @lru_cache(maxsize=2048)
@@ -75,12 +75,12 @@ def _strip_invisible(text: str) -> str:
 
 @lru_cache(maxsize=8)
 def _markdown(marker: str) -> MarkdownIt:
-    made = MarkdownIt("zero", {"html": False, "breaks": True, "typographer": True, "quotes": "“”‘’"})
-    made.enable(["emphasis", "balance_pairs", "fragments_join", "blockquote", "newline", "smartquotes", "escape"])
-    made.inline.ruler.at("text", _TextRule(marker))
-    made.inline.ruler.after("text", "ooc", _NoteRule(marker))
-    made.add_render_rule("ooc", _render_note)
-    return made
+    markdown = MarkdownIt("zero", {"html": False, "breaks": True, "typographer": True, "quotes": "“”‘’"})
+    markdown.enable(["emphasis", "balance_pairs", "fragments_join", "blockquote", "newline", "smartquotes", "escape"])
+    markdown.inline.ruler.at("text", _TextRule(marker))
+    markdown.inline.ruler.after("text", "ooc", _NoteRule(marker))
+    markdown.add_render_rule("ooc", _render_note)
+    return markdown
 
 
 class _TextRule:
@@ -90,8 +90,8 @@ class _TextRule:
         self._mark = re.compile(rf"[\n*_\\&{re.escape(marker[0])}]")
 
     def __call__(self, state: StateInline, silent: bool) -> bool:
-        found = self._mark.search(state.src, state.pos, state.posMax)
-        end = found.start() if found else state.posMax
+        match = self._mark.search(state.src, state.pos, state.posMax)
+        end = match.start() if match else state.posMax
         if end == state.pos:
             return False
         if not silent:

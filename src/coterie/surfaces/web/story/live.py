@@ -259,11 +259,11 @@ class ChatUpdates:
             self._after = subscription.after
             async for batch in subscription.batches():
                 # A page that leaves between two of these gets them all again, so only the last advances its position.
-                found = [LiveUpdate(name, data, self._after) async for name, data in self._batch_updates(batch)]
+                updates = [LiveUpdate(name, data, self._after) async for name, data in self._batch_updates(batch)]
                 self._after = subscription.after
-                for update in found[:-1]:
+                for update in updates[:-1]:
                     yield update
-                for update in found[-1:]:
+                for update in updates[-1:]:
                     yield replace(update, event_id=subscription.after)
 
     async def _batch_updates(self, batch: list[FeedItem]) -> AsyncIterator[tuple[str, dict[str, Any]]]:
@@ -369,14 +369,14 @@ router = APIRouter(tags=["live"], responses=ERROR_RESPONSES)
 async def events(
     store: StoreDep, story: StoryDep, feed: FeedDep, chat: str, last_event_id: Annotated[str | None, Header()] = None
 ) -> EventSourceResponse:
-    found = story.chats.chat(f"room:{chat}")
+    story_chat = story.chats.chat(f"room:{chat}")
     after = int(last_event_id) if last_event_id is not None and last_event_id.isdecimal() else None
     if after is not None and not can_resume(feed, after):
         after = None
     stopping = anyio.Event()
     # htmx 4 splits an event when CR and LF come in different chunks, hence LF alone.
     return EventSourceResponse(
-        _stream(store, story, feed, found, after, stopping),
+        _stream(store, story, feed, story_chat, after, stopping),
         sep="\n",
         ping=_HEARTBEAT_S,
         send_timeout=60,

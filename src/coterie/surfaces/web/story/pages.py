@@ -57,15 +57,15 @@ async def show(
     request: Request,
     chat: str,
 ) -> Response:
-    found = story.chats.chat(f"room:{chat}")
-    at, html, before = await renderer.latest_turns(found.room)
-    others = [character for character in characters.all() if character.id not in found.characters]
+    story_chat = story.chats.chat(f"room:{chat}")
+    at, html, before = await renderer.latest_turns(story_chat.room)
+    others = [character for character in characters.all() if character.id not in story_chat.characters]
     return page_response(
         request,
         "story/chat.html",
-        chat=found,
-        cast=_speakers(story, found),
-        host=characters.get(found.host),
+        chat=story_chat,
+        cast=_speakers(story, story_chat),
+        host=characters.get(story_chat.host),
         others=others,
         turns=html,
         before=before,
@@ -76,26 +76,28 @@ async def show(
 
 @router.get("/{chat}/head")
 async def head(characters: CharactersDep, story: StoryDep, chat: str) -> Response:
-    found = story.chats.chat(f"room:{chat}")
-    others = [character for character in characters.all() if character.id not in found.characters]
-    return fragment_response("story/chat_header.html", chat=found, cast=_speakers(story, found), others=others)
+    story_chat = story.chats.chat(f"room:{chat}")
+    others = [character for character in characters.all() if character.id not in story_chat.characters]
+    return fragment_response(
+        "story/chat_header.html", chat=story_chat, cast=_speakers(story, story_chat), others=others
+    )
 
 
 @router.get("/{chat}/turns")
 async def older(story: StoryDep, renderer: TurnRendererDep, chat: str, before: Annotated[int, Query(ge=1)]) -> Response:
     """Older turns; the `X-Before` header is the position for the next request."""
-    found = story.chats.chat(f"room:{chat}")
-    _, html, further = await renderer.latest_turns(found.room, before)
+    story_chat = story.chats.chat(f"room:{chat}")
+    _, html, further = await renderer.latest_turns(story_chat.room, before)
     return Response(html, media_type="text/html", headers={"X-Before": str(further or ""), "Vary": "Accept"})
 
 
 @router.get("/{chat}/drawer")
 async def drawer(story: StoryDep, chat: str) -> Response:
-    found = story.chats.chat(f"room:{chat}")
-    names = {entity: clean_line(name) for entity, name in story.participants.names(found).items()}
-    seen = story.details(found.room)
-    here = story.chats.scene(found.room, found.scene).container if found.scene is not None else ""
-    return fragment_response("story/state_panel.html", chat=found, names=names, drawer=seen, here=here)
+    story_chat = story.chats.chat(f"room:{chat}")
+    names = {entity: clean_line(name) for entity, name in story.participants.names(story_chat).items()}
+    seen = story.details(story_chat.room)
+    here = story.chats.scene(story_chat.room, story_chat.scene).container if story_chat.scene is not None else ""
+    return fragment_response("story/state_panel.html", chat=story_chat, names=names, drawer=seen, here=here)
 
 
 @router.get("/{chat}/rewind/{turn}")
@@ -156,16 +158,16 @@ class PromptSlice:
 
 @prompt_pages.get("/{chat}/prompt/{reply}")
 async def inspect(store: StoreDep, story: StoryDep, request: Request, chat: str, reply: str) -> Response:
-    found = story.chats.chat(f"room:{chat}")
-    prompt = PromptResponse.of(PromptQueries(store).inspect(found.room, reply))
-    names = story.participants.names(found)
-    turn = story.timeline.turn(found.room, reply)
-    labels = _Labels(story, found, names)
+    story_chat = story.chats.chat(f"room:{chat}")
+    prompt = PromptResponse.of(PromptQueries(store).inspect(story_chat.room, reply))
+    names = story.participants.names(story_chat)
+    turn = story.timeline.turn(story_chat.room, reply)
+    labels = _Labels(story, story_chat, names)
     parts = [part.model_copy(update={"name": show_invisible(labels.of(part.name))}) for part in prompt.parts]
     return page_response(
         request,
         "story/prompt.html",
-        chat=found,
+        chat=story_chat,
         prompt=prompt,
         parts=parts,
         slices=_slices(parts),
@@ -196,20 +198,20 @@ class _Labels:
 
     def _speaker(self, turn: str) -> str:
         try:
-            found = self._story.timeline.turn(self._chat.room, turn)
+            said_turn = self._story.timeline.turn(self._chat.room, turn)
         except NoSuchTurn:
             return "taken back since"
-        return self._story.participants.name(self._names, found.speaker)
+        return self._story.participants.name(self._names, said_turn.speaker)
 
 
 def _slices(parts: list[PromptPartResponse]) -> list[PromptSlice]:
-    found: dict[tuple[str, str], int] = {}
+    sums: dict[tuple[str, str], int] = {}
     for part in parts:
         key = (_sort(part.name), part.tier)
-        found[key] = found.get(key, 0) + part.tokens
+        sums[key] = sums.get(key, 0) + part.tokens
     order = list(_TIERS)
-    made = [PromptSlice(label, tokens, tier) for (label, tier), tokens in found.items()]
-    return sorted(made, key=lambda one: order.index(one.tier))
+    slices = [PromptSlice(label, tokens, tier) for (label, tier), tokens in sums.items()]
+    return sorted(slices, key=lambda one: order.index(one.tier))
 
 
 def _sort(label: str) -> str:

@@ -51,9 +51,9 @@ async def show(store: StoreDep, story: StoryDep, chat: str) -> ChatResponse:
 
 @router.post("/{chat}/read", summary="Mark a chat as read")
 async def mark_read(store: StoreDep, story: StoryDep, chat: str) -> ChatResponse:
-    found = story.chats.chat(f"room:{chat}")
-    await ReadMarks(store).mark_read(found.room)
-    return ChatResponse.of(store, story, found)
+    story_chat = story.chats.chat(f"room:{chat}")
+    await ReadMarks(store).mark_read(story_chat.room)
+    return ChatResponse.of(store, story, story_chat)
 
 
 @router.get("/{chat}/prompt/{reply}", summary="The exact prompt of a reply")
@@ -176,9 +176,9 @@ async def turns(
     before: Annotated[int | None, Query(ge=1)] = None,
     limit: Annotated[int, Query(ge=1, le=500)] = 50,
 ) -> TurnPage:
-    found = story.chats.chat(f"room:{chat}")
-    names = story.participants.names(found)
-    page = story.timeline.latest(found.room, limit, before)
+    story_chat = story.chats.chat(f"room:{chat}")
+    names = story.participants.names(story_chat)
+    page = story.timeline.latest(story_chat.room, limit, before)
     return TurnPage(
         turns=[TurnResponse.of(turn, names) for turn in page], before=page[0].seq if len(page) == limit else None
     )
@@ -193,8 +193,8 @@ async def turns(
 async def say(
     story: StoryDep, chat: str, body: MessageRequest, response: Response, wait: Wait = False
 ) -> ReplyResponse:
-    begun = await story.send_message(f"room:{chat}", body.text, speaker=body.speaker, to=body.to, key=body.key)
-    return await _reply_response(story, chat, begun, response, wait)
+    started = await story.send_message(f"room:{chat}", body.text, speaker=body.speaker, to=body.to, key=body.key)
+    return await _reply_response(story, chat, started, response, wait)
 
 
 @turns_router.post(
@@ -207,8 +207,8 @@ async def regenerate(
     story: StoryDep, chat: str, response: Response, body: RegenerateRequest | None = None, wait: Wait = False
 ) -> ReplyResponse:
     body = body or RegenerateRequest()
-    begun = await story.regenerate(f"room:{chat}", text=body.text, speaker=body.speaker)
-    return await _reply_response(story, chat, begun, response, wait)
+    started = await story.regenerate(f"room:{chat}", text=body.text, speaker=body.speaker)
+    return await _reply_response(story, chat, started, response, wait)
 
 
 @turns_router.get("/alternatives", summary="All replies to a message, by default the last")

@@ -7,12 +7,12 @@ import { showError } from "../shared/errors.js";
 
 const page = one("#desk");
 const chat = page.dataset.chat;
-const here = `/desk/${chat}`;
+const url = `/desk/${chat}`;
 const scroll = one("#scroll");
 const live = one("[data-live]");
 const WIDE = matchMedia("(min-width: 68.01rem)");
 const DEBOUNCE_MS = 150;
-let soon = 0;
+let timer = 0;
 let missed = false;
 
 if (WIDE.matches) one("#drawer").hidden = false;
@@ -32,14 +32,14 @@ function onMessage(message) {
 
 // Workers cause many updates per second: refreshes are throttled and never run in parallel.
 function refresh() {
-  if (soon) missed = true;
-  else soon = setTimeout(fetchParts, DEBOUNCE_MS);
+  if (timer) missed = true;
+  else timer = setTimeout(fetchParts, DEBOUNCE_MS);
 }
 
 async function fetchParts() {
   const atEnd = scroll.scrollHeight - scroll.scrollTop - scroll.clientHeight < 80;
   await Promise.allSettled([show("messages"), show("activity")]);
-  soon = 0;
+  timer = 0;
   if (missed) refresh();
   missed = false;
   showSpending();
@@ -47,7 +47,7 @@ async function fetchParts() {
   markRead();
 }
 
-const show = (part) => htmx.ajax("GET", `${here}/${part}`, { target: `#${part}`, swap: "innerMorph" });
+const show = (part) => htmx.ajax("GET", `${url}/${part}`, { target: `#${part}`, swap: "innerMorph" });
 
 function toEnd() {
   scroll.scrollTop = scroll.scrollHeight;
@@ -55,7 +55,7 @@ function toEnd() {
 
 // Visible messages count as read; the server writes nothing if there is nothing new.
 function markRead() {
-  if (!document.hidden) post(`${here}/read`).catch(() => {});
+  if (!document.hidden) post(`${url}/read`).catch(() => {});
 }
 
 function showSpending() {
@@ -78,21 +78,21 @@ async function act(request, button) {
 
 new Composer(`desk:${chat}`, {
   say: async (text, key) => {
-    await post(`${here}/messages`, { text, key });
+    await post(`${url}/messages`, { text, key });
     refresh();
   },
 });
 
-on("click", "[data-cancel]", (_, button) => act(() => post(`${here}/processes/${button.dataset.cancel}/cancel`), button));
+on("click", "[data-cancel]", (_, button) => act(() => post(`${url}/processes/${button.dataset.cancel}/cancel`), button));
 on("click", "[data-answer]", (_, button) =>
-  act(() => post(`${here}/processes/${button.dataset.answer}/answer`, { allowed: button.dataset.allowed === "true" }), button));
+  act(() => post(`${url}/processes/${button.dataset.answer}/answer`, { allowed: button.dataset.allowed === "true" }), button));
 on("click", "[data-switch]", (_, button) =>
-  act(() => post(`${here}/schedules/${button.dataset.switch}/switch`, { on: button.dataset.on === "true" }), button));
+  act(() => post(`${url}/schedules/${button.dataset.switch}/switch`, { on: button.dataset.on === "true" }), button));
 on("click", "[data-skill]", (_, button) => act(() => put(`/desk/skills/${button.dataset.skill}`, { on: button.dataset.on === "true" }), button));
-on("click", "[data-remove]", (_, button) => act(() => remove(`${here}/schedules/${button.dataset.remove}`), button));
+on("click", "[data-remove]", (_, button) => act(() => remove(`${url}/schedules/${button.dataset.remove}`), button));
 on("click", "[data-steps]", (_, button) =>
   act(async () => {
-    await htmx.ajax("GET", `${here}/processes/${button.dataset.steps}`, { target: "#steps-body", swap: "innerHTML" });
+    await htmx.ajax("GET", `${url}/processes/${button.dataset.steps}`, { target: "#steps-body", swap: "innerHTML" });
     one("#steps").showModal();
   }, button));
 
@@ -104,7 +104,7 @@ on("click", "[data-follow-up]", (_, button) => {
 one("#follow-up-form").addEventListener("submit", async (event) => {
   event.preventDefault();
   const text = one("#follow-up-text").value.trim();
-  const path = `${here}/processes/${one("#follow-up").dataset.worker}/follow-up`;
+  const path = `${url}/processes/${one("#follow-up").dataset.worker}/follow-up`;
   if (text && (await act(() => api("POST", path, { text })))) {
     one("#follow-up-text").value = "";
     one("#follow-up").close();

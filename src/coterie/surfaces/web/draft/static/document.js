@@ -19,22 +19,22 @@ const path = page.path.split("/").map(encodeURIComponent).join("/");
 const branch = encodeURIComponent(page.branch);
 const live = one("[data-live]");
 const HTML = { headers: { Accept: "text/html", "HX-Request": "true" } };
-const SAYS = { saved: ["live", "Saved"], typed: ["thinking", "Saving soon"], sending: ["thinking", "Saving …"], offline: ["offline", "Not connected. What you type is kept."] };
+const STATUS = { saved: ["live", "Saved"], typed: ["thinking", "Saving soon"], sending: ["thinking", "Saving …"], offline: ["offline", "Not connected. What you type is kept."] };
 let connected = false;
 let typing = "saved";
 let sidebar = null; // the sidebar's data as last fetched
 let mine = ""; // the text of a conflicting edit
-let blamed = ""; // the commit that a line was asked about
+let blamedCommit = ""; // the commit of the line whose origin is shown
 
 const editor = new LiveDocument(one("#editor"), {
   ...page,
   extensions: marks,
-  status: (state) => settle((typing = state)),
-  changed: () => soon(place),
+  status: (state) => updateStatus((typing = state)),
+  changed: () => debounce(drawMarks),
   clashed: (error, text) => clash(error, text),
 });
 const proposals = new Proposals(one("#cards"), { chosen: (id, show) => editor.view && chooseMark(editor.view, id, show), before: () => editor.sync() });
-const threadPanel = new ThreadPanel({ ...page, settle: () => settle() }, editor);
+const threadPanel = new ThreadPanel({ ...page, updateStatus: () => updateStatus() }, editor);
 
 await editor.open().catch(showError);
 listen({ [page.channel]: Number(page.at) }, onMessage);
@@ -45,19 +45,19 @@ if (matchMedia("(max-width: 68rem)").matches && !page.thread) one("#sidebar-togg
 
 function onMessage(message) {
   if (message.name === "open" || message.name === "lost") connected = message.name === "open";
-  else if (message.name === "words") threadPanel.words(message);
+  else if (message.name === "words") threadPanel.showWords(message);
   else if (message.name === "document") {
-    if (message.document) editor.sync().then(() => sidebar && place()).catch(showError);
+    if (message.document) editor.sync().then(() => sidebar && drawMarks()).catch(showError);
     if (message.sidebar || message.document) refreshSidebar();
     if (message.threads?.some((one) => one === "*" || one === threadPanel.thread)) threadPanel.refresh();
     if (message.threads?.length || message.sidebar) refreshSidebar();
     if (message.notifications || message.sidebar) refreshInbox();
     if (message.sidebar && !one("#history-panel").hidden) refreshHistory();
   }
-  settle();
+  updateStatus();
 }
 
-const refreshSidebar = later(async () => {
+const refreshSidebar = serialised(async () => {
   const answer = await fetch(`${base}/sidebar/${path}?branch=${branch}&thread=${threadPanel.thread}`, HTML).catch(() => null);
   if (!answer?.ok) return;
   sidebar = await answer.json();
@@ -66,37 +66,37 @@ const refreshSidebar = later(async () => {
   one("#waiting").textContent = sidebar.waiting || "";
   proposals.fetched();
   formatTimes(one("#cards"));
-  place();
+  drawMarks();
 });
 
-const refreshHistory = later(async () => {
+const refreshHistory = serialised(async () => {
   const answer = await fetch(`${base}/history/${path}?branch=${branch}`, HTML).catch(() => null);
   if (!answer?.ok) return;
   one("#history").innerHTML = await answer.text();
-  for (const row of all(".history-row", one("#history"))) row.toggleAttribute("aria-current", row.dataset.commit === blamed);
+  for (const row of all(".history-row", one("#history"))) row.toggleAttribute("aria-current", row.dataset.commit === blamedCommit);
   formatTimes(one("#history"));
 });
 
-const refreshInbox = later(async () => {
+const refreshInbox = serialised(async () => {
   const unread = (await get("/draft/inbox?unread=true").catch(() => [])).length;
   if (unread) one("#inbox").dataset.unread = unread > 9 ? "9+" : unread;
   else delete one("#inbox").dataset.unread;
 }, 250);
 
 // Marks refer to a version of the document; they are drawn once the editor has reached it.
-function place() {
+function drawMarks() {
   const mapping = sidebar && editor.mapping(sidebar.epoch, sidebar.version);
   if (mapping) showMarks(editor.view, sidebar, mapping);
   else if (sidebar && sidebar.epoch !== editor.epoch) editor.sync();
 }
 
-function soon(act) {
-  clearTimeout(soon.timer);
-  soon.timer = setTimeout(act, 120);
+function debounce(act) {
+  clearTimeout(debounce.timer);
+  debounce.timer = setTimeout(act, 120);
 }
 
 // Serialises calls of `act`; a call during a run causes one more run.
-function later(act, wait = 30) {
+function serialised(act, wait = 30) {
   let running = null;
   let again = false;
   const run = async () => {
@@ -113,9 +113,9 @@ function later(act, wait = 30) {
   };
 }
 
-function settle() {
+function updateStatus() {
   const open = threadPanel?.open;
-  const [state, text] = !connected && typing !== "offline" ? ["offline", "Not connected. It will be tried again."] : open && typing === "saved" ? ["thinking", `${open.dataset.name} is writing`] : SAYS[typing];
+  const [state, text] = !connected && typing !== "offline" ? ["offline", "Not connected. It will be tried again."] : open && typing === "saved" ? ["thinking", `${open.dataset.name} is writing`] : STATUS[typing];
   live.dataset.state = state;
   if (live.textContent !== text) live.textContent = text;
 }
@@ -147,13 +147,13 @@ async function showThread(id) {
 
 async function act(name, ...data) {
   try {
-    await DO[name](...data);
+    await ACTIONS[name](...data);
   } catch (error) {
     showError(error);
   }
 }
 
-const DO = {
+const ACTIONS = {
   accept: (id) => proposals.accept(id),
   decline: (id) => proposals.decline(id),
   edit: (id) => proposals.edit(id),
@@ -164,22 +164,22 @@ const DO = {
     const { from, to } = editor.view.state.selection.main;
     if (from === to) return;
     const text = editor.view.state.sliceDoc(from, to);
-    threadPanel.pick({ from, to, text: text.length > 160 ? `${text.slice(0, 159)}…` : text });
+    threadPanel.setSelection({ from, to, text: text.length > 160 ? `${text.slice(0, 159)}…` : text });
     one("#selection-actions").hidden = true;
     openTab("thread");
     one("#message-field").focus();
   },
-  "drop-pick": () => threadPanel.pick(null),
+  "drop-pick": () => threadPanel.setSelection(null),
   blame: async () => {
     await editor.sync();
     const line = editor.view.state.doc.lineAt(editor.view.state.selection.main.head).number;
     await post(`${base}/flush/${path}?branch=${branch}`);
-    const found = await get(`${base}/blame?document=${encodeURIComponent(page.path)}&line=${line}&branch=${branch}`);
-    if (!found) return toast("This line is not committed yet.", { seconds: 4 });
-    blamed = found.commit;
+    const origin = await get(`${base}/blame?document=${encodeURIComponent(page.path)}&line=${line}&branch=${branch}`);
+    if (!origin) return toast("This line is not committed yet.", { seconds: 4 });
+    blamedCommit = origin.commit;
     openTab("history");
     await refreshHistory();
-    const row = document.getElementById(`p-${blamed}`);
+    const row = document.getElementById(`p-${blamedCommit}`);
     row?.scrollIntoView({ block: "center" });
     row?.focus({ preventScroll: true });
   },
@@ -192,7 +192,7 @@ const DO = {
   "take-theirs": async () => {
     one("#clash").close();
     await editor.reload();
-    place();
+    drawMarks();
   },
   "copy-mine": async () => {
     await navigator.clipboard.writeText(mine);
@@ -255,12 +255,12 @@ document.addEventListener("selectionchange", () => {
   requestAnimationFrame(() => {
     const { from, to, empty } = view.state.selection.main;
     const at = empty ? null : view.coordsAtPos(to, -1);
-    const pick = one("#selection-actions");
-    pick.hidden = !at || to - from < 2;
-    if (pick.hidden) return;
+    const actions = one("#selection-actions");
+    actions.hidden = !at || to - from < 2;
+    if (actions.hidden) return;
     const frame = one(".draft-main").getBoundingClientRect();
-    pick.style.top = `${Math.min(at.bottom - frame.top + 6, frame.height - 56)}px`;
-    pick.style.left = `${Math.max(8, Math.min(at.left - frame.left - 60, frame.width - 240))}px`;
+    actions.style.top = `${Math.min(at.bottom - frame.top + 6, frame.height - 56)}px`;
+    actions.style.left = `${Math.max(8, Math.min(at.left - frame.left - 60, frame.width - 240))}px`;
   });
 });
 

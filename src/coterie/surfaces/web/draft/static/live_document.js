@@ -18,9 +18,9 @@ const PROSE = EditorView.theme({
 const INVISIBLE = /[\u0000-\u0008\u000b-\u001f\u007f-\u009f\u00ad\u061c\u180e\u200b\u200e\u200f\u2028-\u202e\u2060\u2066-\u2069\ufeff\ufff9-\ufffc]/g;
 
 export class LiveDocument {
-  constructor(place, { workspace, path, branch, nonce, extensions, changed, status, clashed }) {
+  constructor(parent, { workspace, path, branch, nonce, extensions, changed, status, clashed }) {
     Object.assign(this, { workspace, path, branch, changed, status, clashed });
-    this.place = place;
+    this.parent = parent;
     this.nonce = nonce;
     this.extensions = extensions;
     this.client = crypto.randomUUID();
@@ -61,8 +61,8 @@ export class LiveDocument {
     });
     if (this.view) this.view.setState(state);
     else {
-      this.place.replaceChildren();
-      this.view = new EditorView({ state, parent: this.place });
+      this.parent.replaceChildren();
+      this.view = new EditorView({ state, parent: this.parent });
     }
     this.#tell();
   }
@@ -106,9 +106,9 @@ export class LiveDocument {
     const version = getSyncedVersion(state);
     const updates = sendableUpdates(state).map(({ changes }) => ({ client: this.client, changes: changes.toJSON() }));
     const data = await post(this.address, { branch: this.branch, epoch: this.epoch, version, updates, thread: this.thread || null });
-    const came = data.updates.map(({ client, changes }) => ({ clientID: client, changes: ChangeSet.fromJSON(changes) }));
-    this.log.push(...came.map(({ changes }) => changes));
-    if (came.length) this.view.dispatch(receiveUpdates(this.view.state, came));
+    const received = data.updates.map(({ client, changes }) => ({ clientID: client, changes: ChangeSet.fromJSON(changes) }));
+    this.log.push(...received.map(({ changes }) => changes));
+    if (received.length) this.view.dispatch(receiveUpdates(this.view.state, received));
     Object.assign(this, { base: data.base, saved: data.saved });
     if (!data.taken || this.pending) this.again = true;
   }
@@ -136,7 +136,7 @@ export class LiveDocument {
     if (epoch !== this.epoch || version < this.first || version > this.first + this.log.length) return null;
     const since = this.log.slice(version - this.first);
     const mine = sendableUpdates(this.view.state).map(({ changes }) => changes);
-    return (place, side = 1) => [...since, ...mine].reduce((at, changes) => changes.mapPos(at, side), place);
+    return (position, side = 1) => [...since, ...mine].reduce((at, changes) => changes.mapPos(at, side), position);
   }
 
   // Sends pending updates, then returns the selection in code points, as the server counts.

@@ -53,18 +53,18 @@ export const marks = [
   }),
 ];
 
-// `place` maps a position of the marked version to the editor's text.
-export function showMarks(view, data, place) {
+// `mapping` maps a position of the marked version to the editor's text.
+export function showMarks(view, data, mapping) {
   const found = data.marks.flatMap(({ id, start, pieces, hue, name }) => {
     let at = start;
     return pieces.flatMap(([mark, text]) => {
       const from = at;
-      if (mark === "+") return [{ id, hue, name, from: place(from, -1), insert: text }];
+      if (mark === "+") return [{ id, hue, name, from: mapping(from, -1), insert: text }];
       at += text.length;
-      return mark === "-" ? [{ id, hue, name, from: place(from, 1), to: place(at, -1) }] : [];
+      return mark === "-" ? [{ id, hue, name, from: mapping(from, 1), to: mapping(at, -1) }] : [];
     });
   });
-  const anchors = data.anchors.map(({ thread, start, end }) => ({ thread, from: place(start, 1), to: place(end, -1) }));
+  const anchors = data.anchors.map(({ thread, start, end }) => ({ thread, from: mapping(start, 1), to: mapping(end, -1) }));
   view.dispatch({ effects: setMarks.of({ marks: found, anchors }) });
 }
 
@@ -75,7 +75,7 @@ export function chooseMark(view, id, show) {
   if (first) view.dispatch({ effects: EditorView.scrollIntoView(first.from, { y: "center" }) });
 }
 
-export const threadAt = (view, place) => view.state.field(field).anchors.find(({ from, to }) => from <= place && place <= to)?.thread;
+export const threadAt = (view, position) => view.state.field(field).anchors.find(({ from, to }) => from <= position && position <= to)?.thread;
 
 function draw({ marks: found, anchors, chosen }, length) {
   const drawn = [];

@@ -11,10 +11,10 @@ export class ThreadPanel {
     this.page = page;
     this.editor = editor;
     this.thread = page.thread;
-    this.place = one("#messages");
+    this.list = one("#messages");
     this.form = one("#thread-form-element");
     this.field = one("#message-field");
-    this.everybody = one("#to").innerHTML;
+    this.allCharacters = one("#to").innerHTML;
     this.form.addEventListener("submit", (event) => {
       event.preventDefault();
       this.send().catch(showError);
@@ -29,7 +29,7 @@ export class ThreadPanel {
   }
 
   get open() {
-    return one(".message[data-state=open]", this.place);
+    return one(".message[data-state=open]", this.list);
   }
 
   async show(thread) {
@@ -37,75 +37,75 @@ export class ThreadPanel {
     this.editor.thread = thread;
     for (const tab of all("[data-thread]", one("#threads"))) tab.setAttribute("aria-pressed", String(tab.dataset.thread === thread));
     if (!thread) {
-      this.place.replaceChildren();
-      one("#to").innerHTML = this.everybody;
-      return this.settle();
+      this.list.replaceChildren();
+      one("#to").innerHTML = this.allCharacters;
+      return this.updateStatus();
     }
     await (this.opening = this.refresh());
-    this.place.scrollTop = this.place.scrollHeight;
+    this.list.scrollTop = this.list.scrollHeight;
   }
 
   async refresh() {
     if (!this.thread) return;
-    const asked = this.thread;
-    const turn = (this.asked = (this.asked ?? 0) + 1);
-    const answer = await fetch(`/draft/threads/${asked}/messages`, { headers: { Accept: "text/html", "HX-Request": "true" } }).catch(() => null);
+    const thread = this.thread;
+    const request = (this.requests = (this.requests ?? 0) + 1);
+    const answer = await fetch(`/draft/threads/${thread}/messages`, { headers: { Accept: "text/html", "HX-Request": "true" } }).catch(() => null);
     const html = answer?.ok && (await answer.text());
-    if (!html || asked !== this.thread || turn < (this.shown ?? 0)) return;
-    this.shown = turn;
-    const spoke = this.open?.id;
-    this.#keep(() => this.#replace(html));
-    formatTimes(this.place);
-    const members = one("#thread-members", this.place);
-    if (members && one("#to").dataset.of !== asked) {
+    if (!html || thread !== this.thread || request < (this.shownRequest ?? 0)) return;
+    this.shownRequest = request;
+    const openId = this.open?.id;
+    this.#keepScroll(() => this.#replace(html));
+    formatTimes(this.list);
+    const members = one("#thread-members", this.list);
+    if (members && one("#to").dataset.of !== thread) {
       one("#to").replaceChildren(members.content.cloneNode(true));
-      one("#to").dataset.of = asked;
+      one("#to").dataset.of = thread;
     }
-    const said = spoke && document.getElementById(spoke);
-    if (said && said.dataset.state !== "open") one("#announcer").textContent = `${said.dataset.name}: ${one(".message-text", said).textContent}`;
-    this.settle();
+    const finished = openId && document.getElementById(openId);
+    if (finished && finished.dataset.state !== "open") one("#announcer").textContent = `${finished.dataset.name}: ${one(".message-text", finished).textContent}`;
+    this.updateStatus();
   }
 
   // A streamed reply may be ahead of the fetched HTML: the longer text stays.
   #replace(html) {
-    const heard = this.open && one(".message-text", this.open);
-    reconcile(this.place, html);
-    const open = heard && !heard.isConnected && this.open;
-    const text = open && open.id === heard.closest(".message").id && one(".message-text", open);
-    if (text && text.textContent.length < heard.textContent.length) text.replaceWith(heard);
+    const streamed = this.open && one(".message-text", this.open);
+    reconcile(this.list, html);
+    const open = streamed && !streamed.isConnected && this.open;
+    const text = open && open.id === streamed.closest(".message").id && one(".message-text", open);
+    if (text && text.textContent.length < streamed.textContent.length) text.replaceWith(streamed);
   }
 
-  words({ thread, reply, from, blocks }) {
-    const said = thread === this.thread && document.getElementById(`m-${reply}`);
-    if (!said) return;
-    const text = one(".message-text", said);
-    this.#keep(() => {
+  showWords({ thread, reply, from, blocks }) {
+    const message = thread === this.thread && document.getElementById(`m-${reply}`);
+    if (!message) return;
+    const text = one(".message-text", message);
+    this.#keepScroll(() => {
       for (const [at, html] of blocks.entries()) {
-        const place = text.children[from + at] ?? text.appendChild(Object.assign(document.createElement("div"), { className: "block", dir: "auto" }));
-        place.innerHTML = html;
+        const block = text.children[from + at] ?? text.appendChild(Object.assign(document.createElement("div"), { className: "block", dir: "auto" }));
+        block.innerHTML = html;
       }
     });
   }
 
   // Keeps the scroll position; at the end it stays at the end.
-  #keep(change) {
-    const stuck = this.place.scrollHeight - this.place.scrollTop - this.place.clientHeight < 60;
+  #keepScroll(change) {
+    const atEnd = this.list.scrollHeight - this.list.scrollTop - this.list.clientHeight < 60;
     change();
-    if (stuck) this.place.scrollTop = this.place.scrollHeight;
+    if (atEnd) this.list.scrollTop = this.list.scrollHeight;
   }
 
-  settle() {
+  updateStatus() {
     const open = this.open;
     const name = open?.dataset.name;
     one("#composer-status").textContent = open ? `${name} is writing.` : "";
     one("#stop").hidden = !open;
     one("#send").hidden = Boolean(open);
     if (!this.thread) delete one("#to").dataset.of;
-    this.page.settle?.();
+    this.page.updateStatus?.();
   }
 
-  pick(range) {
-    this.picked = range;
+  setSelection(range) {
+    this.selected = range;
     one("#selection").hidden = !range;
     if (range) one("#selection span").textContent = range.text;
   }
@@ -119,19 +119,19 @@ export class ThreadPanel {
       await this.opening; // the thread's members are known once it is loaded
       const to = one("#to").value;
       if (!to) throw Object.assign(new Error("No character to ask. Create a character first."), { status: 0 });
-      const selection = this.picked ? await this.editor.selection(this.picked) : null;
+      const selection = this.selected ? await this.editor.selection(this.selected) : null;
       if (!this.thread) {
         const data = { document: this.page.path, branch: this.page.branch, members: [{ bot: to }], title: text.slice(0, 80) };
-        const made = await post(`${this.base}/threads`, selection ? { ...data, selection } : data);
-        this.thread = made.id;
-        this.editor.thread = made.id;
+        const created = await post(`${this.base}/threads`, selection ? { ...data, selection } : data);
+        this.thread = created.id;
+        this.editor.thread = created.id;
       }
       await post(`/draft/threads/${this.thread}/messages`, { text, to, selection, key: (this.key ??= crypto.randomUUID()) });
       this.key = null;
       this.field.value = "";
-      this.pick(null);
+      this.setSelection(null);
       await this.refresh();
-      this.place.scrollTop = this.place.scrollHeight;
+      this.list.scrollTop = this.list.scrollHeight;
     } finally {
       this.sending = false;
       one("#send").removeAttribute("aria-busy");

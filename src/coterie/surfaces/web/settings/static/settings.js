@@ -128,9 +128,9 @@ on("click", "[data-backup]", async (_, button) => {
   button.setAttribute("aria-busy", "true");
   status.textContent = "Backing up …";
   try {
-    const made = await post("/backups");
+    const backup = await post("/backups");
     status.textContent = "";
-    toast(`Kept as ${made.file}.`, { kind: "success" });
+    toast(`Kept as ${backup.file}.`, { kind: "success" });
     await htmx.ajax("GET", "/settings/backups", { target: "#backup-list", swap: "innerHTML" });
   } catch (error) {
     status.textContent = "";

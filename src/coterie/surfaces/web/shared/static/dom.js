@@ -5,9 +5,9 @@ export const all = (selector, within = document) => [...within.querySelectorAll(
 
 // Adds a delegated event listener for a selector.
 export function on(event, selector, handler) {
-  document.addEventListener(event, (happened) => {
-    const found = happened.target instanceof Element && happened.target.closest(selector);
-    if (found) handler(happened, found);
+  document.addEventListener(event, (domEvent) => {
+    const element = domEvent.target instanceof Element && domEvent.target.closest(selector);
+    if (element) handler(domEvent, element);
   });
 }
 

@@ -7,24 +7,24 @@ const DEBOUNCE_MS = 20;
 const RETRY_MS = [500, 1000, 2000, 4000, 8000];
 
 export class LiveConnection {
-  #members = new Map(); // port → chats it follows
+  #ports = new Map(); // port → chats it follows
   #positions = new Map(); // chat → id of the last event received
   #source = null;
-  #soon = 0;
+  #timer = 0;
   #failures = 0;
 
-  follow(port, places) {
-    this.#members.set(port, Object.keys(places));
-    for (const [chat, after] of Object.entries(places)) {
+  follow(port, positions) {
+    this.#ports.set(port, Object.keys(positions));
+    for (const [chat, after] of Object.entries(positions)) {
       this.#positions.set(chat, Math.min(this.#positions.get(chat) ?? Infinity, after));
     }
     this.#reconnect();
   }
 
   leave(port) {
-    if (!this.#members.delete(port)) return;
-    const wanted = new Set([...this.#members.values()].flat());
-    for (const chat of this.#positions.keys()) if (!wanted.has(chat)) this.#positions.delete(chat);
+    if (!this.#ports.delete(port)) return;
+    const followed = new Set([...this.#ports.values()].flat());
+    for (const chat of this.#positions.keys()) if (!followed.has(chat)) this.#positions.delete(chat);
     this.#reconnect();
   }
 
@@ -33,14 +33,14 @@ export class LiveConnection {
   #reconnect(after = DEBOUNCE_MS) {
     this.#source?.close();
     this.#source = null;
-    clearTimeout(this.#soon);
-    this.#soon = setTimeout(() => this.#connect(), after);
+    clearTimeout(this.#timer);
+    this.#timer = setTimeout(() => this.#connect(), after);
   }
 
   #connect() {
     if (!this.#positions.size) return;
-    const places = [...this.#positions].map(([chat, after]) => `follow=${encodeURIComponent(`${chat}:${after}`)}`);
-    const source = (this.#source = new EventSource(`/live?${places.join("&")}`));
+    const query = [...this.#positions].map(([chat, after]) => `follow=${encodeURIComponent(`${chat}:${after}`)}`);
+    const source = (this.#source = new EventSource(`/live?${query.join("&")}`));
     source.onopen = () => {
       if (source !== this.#source) return;
       this.#failures = 0;
@@ -56,13 +56,13 @@ export class LiveConnection {
         if (source !== this.#source) return;
         const message = JSON.parse(event.data);
         if (this.#positions.has(message.chat)) this.#positions.set(message.chat, message.at);
-        for (const [port, chats] of this.#members) if (chats.includes(message.chat)) port.postMessage({ name, ...message });
+        for (const [port, chats] of this.#ports) if (chats.includes(message.chat)) port.postMessage({ name, ...message });
       });
     }
   }
 
   #broadcast(message) {
-    for (const port of this.#members.keys()) port.postMessage(message);
+    for (const port of this.#ports.keys()) port.postMessage(message);
   }
 }
 

@@ -8,7 +8,7 @@ const PAGES = [
   ["Inbox", "/draft/inbox"], ["New character", "/characters/new"], ["Search", "/search"], ["Models", "/settings#models"], ["Budgets", "/settings#budgets"],
   ["Backups", "/settings#backups"], ["About", "/about"],
 ].map(([name, path]) => ({ name, path, kind: "Page" }));
-let places = PAGES;
+let entries = PAGES;
 let asked = 0;
 
 export function startPalette() {
@@ -19,8 +19,8 @@ export function startPalette() {
 
   const show = () => {
     const words = field.value.toLowerCase().split(/\s+/).filter(Boolean);
-    const found = places.filter(({ name, more = "" }) => words.every((word) => `${name} ${more}`.toLowerCase().includes(word)));
-    list.replaceChildren(...found.slice(0, 12).map(option));
+    const matches = entries.filter(({ name, more = "" }) => words.every((word) => `${name} ${more}`.toLowerCase().includes(word)));
+    list.replaceChildren(...matches.slice(0, 12).map(option));
     if (field.value.trim()) list.append(option({ name: `Search every chat for “${field.value.trim()}”`, path: `/search?q=${encodeURIComponent(field.value.trim())}`, kind: "Search" }));
     choose(list.firstElementChild);
   };
@@ -50,7 +50,7 @@ export function startPalette() {
     if (performance.now() - asked < 10_000 && asked) return;
     asked = performance.now();
     const [chats, characters] = await Promise.all([get("/chats"), get("/characters")]).catch(() => [[], []]);
-    places = [
+    entries = [
       ...chats.map((chat) => ({ name: chat.title, more: chat.host.name, path: `/chats/${chat.id}`, kind: `Chat with ${chat.host.name}` })),
       ...characters.map((character) => ({ name: character.name, path: `/characters/${character.id}`, kind: "Character" })),
       ...PAGES,

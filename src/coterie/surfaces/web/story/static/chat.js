@@ -26,40 +26,40 @@ const HEAD = [...GUESTS, "manual_edit", "scene_opened", "clock_moved"];
 let connected = false;
 let model = "";
 let menuTurn = "";
-let headSoon = 0;
-let readSoon = 0;
+let headTimer = 0;
+let readTimer = 0;
 
 listen({ [chat]: at, instance: at }, onMessage);
-settle();
+updateStatus();
 markRead();
 
 function onMessage(message) {
   if (message.name === "open" || message.name === "lost") connected = message.name === "open";
   else if (message.name === "turn") {
-    const spoke = turns.open;
+    const open = turns.open;
     turns.turn(message);
-    if (spoke && message.id === spoke.dataset.turn && message.state !== "open") announceReply(message.id);
+    if (open && message.id === open.dataset.turn && message.state !== "open") announceReply(message.id);
     if (message.state !== "open") markRead();
     drawer.refresh();
-  } else if (message.name === "words") turns.words(message);
+  } else if (message.name === "words") turns.showWords(message);
   else if (message.name === "timeline") {
     if (message.gone) return location.assign("/chats");
     turns.replace(message);
     drawer.refresh();
   } else if (message.name === "changed") onChange(message);
   else if (message.name === "job-failed") showFailedJob(message);
-  settle();
+  updateStatus();
 }
 
-function onChange({ kind, model: asked }) {
-  if (kind === "prompt_sent") model = asked;
+function onChange({ kind, model: name }) {
+  if (kind === "prompt_sent") model = name;
   if (HEAD.includes(kind)) refreshHead(GUESTS.includes(kind));
   drawer.refresh();
 }
 
 function refreshHead(cast) {
-  clearTimeout(headSoon);
-  headSoon = setTimeout(async () => {
+  clearTimeout(headTimer);
+  headTimer = setTimeout(async () => {
     const answer = await fetch(`/chats/${chat}/head`, { headers: { Accept: "text/html", "HX-Request": "true" } }).catch(() => null);
     if (!answer?.ok || one("#chat-head :popover-open")) return;
     one("#chat-head").replaceWith(nodes(await answer.text()));
@@ -75,7 +75,7 @@ function refreshWho() {
 }
 
 // Status line: connection, who is replying, and with which model.
-function settle() {
+function updateStatus() {
   const open = turns.open;
   const name = open?.dataset.name;
   const silent = open && !one(".turn-text", open).textContent.trim();
@@ -87,8 +87,8 @@ function settle() {
       : ["live", "Saved"];
   live.dataset.state = state;
   if (live.textContent !== text) live.textContent = text;
-  const asked = open ? model : "";
-  if (one("#status-model").textContent !== asked) one("#status-model").textContent = asked;
+  const shownModel = open ? model : "";
+  if (one("#status-model").textContent !== shownModel) one("#status-model").textContent = shownModel;
 }
 
 // Screen readers get a finished reply once, not word by word.
@@ -105,8 +105,8 @@ function showFailedJob({ kind, error }) {
 
 // Turns visible at the bottom count as read; reported at most every 800 ms.
 function markRead() {
-  clearTimeout(readSoon);
-  readSoon = setTimeout(() => !document.hidden && turns.stuck && post(`/chats/${chat}/read`).catch(() => {}), 800);
+  clearTimeout(readTimer);
+  readTimer = setTimeout(() => !document.hidden && turns.stuck && post(`/chats/${chat}/read`).catch(() => {}), 800);
 }
 
 async function act(name, button, turn) {

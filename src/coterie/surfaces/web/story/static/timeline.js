@@ -5,10 +5,10 @@ const NEAR = 96;
 const AHEAD = 3000; // older turns are fetched this many pixels before they become visible
 
 // Whether a turn is shown unchanged; `data-late` is set by the page, so it is ignored.
-function same(there, made) {
-  if (!there) return false;
-  if (there.dataset.late) made.dataset.late = there.dataset.late;
-  return there.isEqualNode(made);
+function same(shown, turn) {
+  if (!shown) return false;
+  if (shown.dataset.late) turn.dataset.late = shown.dataset.late;
+  return shown.isEqualNode(turn);
 }
 
 export class Timeline {
@@ -38,29 +38,29 @@ export class Timeline {
   }
 
   turn({ id, html, state }) {
-    const made = nodes(html).firstElementChild;
-    const there = document.getElementById(`t-${id}`);
-    if (there) {
-      if (!same(there, made)) this.#keep(() => there.replaceWith(made));
+    const turn = nodes(html).firstElementChild;
+    const shown = document.getElementById(`t-${id}`);
+    if (shown) {
+      if (!same(shown, turn)) this.#keepScroll(() => shown.replaceWith(turn));
       return;
     }
-    const seq = Number(made.dataset.seq);
+    const seq = Number(turn.dataset.seq);
     let after = this.last;
     while (after && Number(after.dataset.seq) > seq) after = after.previousElementSibling;
     // Older than what is loaded: fetched when scrolled to.
     if (!after && this.before) return;
-    this.#keep(() => (after ? after.after(made) : this.timeline.prepend(made)));
-    if (!this.stuck && (state !== "open" || made === this.last)) this.#announce(1);
+    this.#keepScroll(() => (after ? after.after(turn) : this.timeline.prepend(turn)));
+    if (!this.stuck && (state !== "open" || turn === this.last)) this.#announce(1);
   }
 
-  words({ reply, from, blocks }) {
+  showWords({ reply, from, blocks }) {
     const turn = document.getElementById(`t-${reply}`);
     if (!turn) return;
     const text = one(".turn-text", turn);
-    this.#keep(() => {
+    this.#keepScroll(() => {
       for (const [at, html] of blocks.entries()) {
-        const place = text.children[from + at] ?? text.appendChild(Object.assign(document.createElement("div"), { className: "block", dir: "auto" }));
-        place.innerHTML = html;
+        const block = text.children[from + at] ?? text.appendChild(Object.assign(document.createElement("div"), { className: "block", dir: "auto" }));
+        block.innerHTML = html;
       }
       while (text.children.length > from + blocks.length) text.lastElementChild.remove();
     });
@@ -68,16 +68,15 @@ export class Timeline {
 
   // After a rewind or undo: replaces the latest turns. Older ones stay if there is no gap between.
   replace({ html, before }) {
-    this.#keep(() => {
-      const made = nodes(html);
-      const fresh = [...made.children];
+    this.#keepScroll(() => {
+      const fresh = [...nodes(html).children];
       const first = fresh.length ? Number(fresh[0].dataset.seq) : 0;
-      const there = new Map(all(".turn", this.timeline).map((turn) => [turn.id, turn]));
-      const joined = before === null || [...there.values()].some((turn) => Number(turn.dataset.seq) === before);
-      const kept = joined ? [...there.values()].filter((turn) => Number(turn.dataset.seq) < first) : [];
-      const ordered = fresh.map((turn) => (same(there.get(turn.id), turn) ? there.get(turn.id) : turn));
+      const shown = new Map(all(".turn", this.timeline).map((turn) => [turn.id, turn]));
+      const joined = before === null || [...shown.values()].some((turn) => Number(turn.dataset.seq) === before);
+      const kept = joined ? [...shown.values()].filter((turn) => Number(turn.dataset.seq) < first) : [];
+      const ordered = fresh.map((turn) => (same(shown.get(turn.id), turn) ? shown.get(turn.id) : turn));
       this.timeline.replaceChildren(...(before === null ? [] : kept), ...ordered);
-      if (!joined || before === null) this.#further(before);
+      if (!joined || before === null) this.#setBefore(before);
     });
   }
 
@@ -85,13 +84,13 @@ export class Timeline {
     if (this.loading || !this.before) return;
     this.loading = true;
     try {
-      const asked = this.before;
+      const before = this.before;
       // The request is for turns before the first one shown, which follows `before`.
-      const answer = await fetch(`/chats/${this.chat}/turns?before=${asked + 1}`, { headers: { Accept: "text/html" } });
-      if (!answer.ok || asked !== this.before) return;
-      const made = nodes(await answer.text());
-      this.#keep(() => this.timeline.prepend(made));
-      this.#further(Number(answer.headers.get("X-Before")) || null);
+      const answer = await fetch(`/chats/${this.chat}/turns?before=${before + 1}`, { headers: { Accept: "text/html" } });
+      if (!answer.ok || before !== this.before) return;
+      const older = nodes(await answer.text());
+      this.#keepScroll(() => this.timeline.prepend(older));
+      this.#setBefore(Number(answer.headers.get("X-Before")) || null);
     } finally {
       this.loading = false;
     }
@@ -106,15 +105,15 @@ export class Timeline {
   }
 
   // Applies a change and keeps the scroll position, or stays at the bottom.
-  #keep(change) {
+  #keepScroll(change) {
     const stuck = this.stuck;
-    const anchor = stuck ? null : this.#firstSeen();
-    const was = anchor?.getBoundingClientRect().top;
+    const anchor = stuck ? null : this.#firstVisible();
+    const top = anchor?.getBoundingClientRect().top;
     change();
     this.#mark();
     if (stuck) this.scroller.scrollTop = this.scroller.scrollHeight;
     else if (anchor?.isConnected) {
-      const moved = anchor.getBoundingClientRect().top - was;
+      const moved = anchor.getBoundingClientRect().top - top;
       if (Math.abs(moved) > 0.5) this.scroller.scrollTop += moved;
     }
     this.#scrolled(); // a short timeline is fully visible
@@ -129,7 +128,7 @@ export class Timeline {
   }
 
   // The turn at the top of the window; elementFromPoint costs the same for any number of turns.
-  #firstSeen() {
+  #firstVisible() {
     const { left, top, width } = this.scroller.getBoundingClientRect();
     for (const down of [8, 40, 80]) {
       const turn = document.elementFromPoint(left + width / 2, top + down)?.closest(".turn");
@@ -138,7 +137,7 @@ export class Timeline {
     return this.timeline.firstElementChild;
   }
 
-  #further(before) {
+  #setBefore(before) {
     this.before = before;
     one("#older").hidden = !before;
     one("#start").hidden = Boolean(before);

@@ -58,13 +58,13 @@ async function edit(base, turn) {
   const text = one(".turn-text", turn);
   if (one("form", turn)) return;
   const { turns } = await get(`${base}/turns?limit=2`);
-  const said = turns.find(({ id }) => id === turn.dataset.turn);
-  if (!said) return;
-  const form = nodes(`<form class="turn-edit"><label class="visually-hidden" for="edit-said">Change what you said</label>
-    <textarea id="edit-said" rows="2"></textarea><div class="row"><button type="submit" class="button button-primary button-small">Ask again</button>
+  const message = turns.find(({ id }) => id === turn.dataset.turn);
+  if (!message) return;
+  const form = nodes(`<form class="turn-edit"><label class="visually-hidden" for="edit-message">Edit your message</label>
+    <textarea id="edit-message" rows="2"></textarea><div class="row"><button type="submit" class="button button-primary button-small">Ask again</button>
     <button type="button" class="button button-ghost button-small">Cancel</button></div></form>`).firstElementChild;
   const field = one("textarea", form);
-  field.value = said.text;
+  field.value = message.text;
   const close = () => {
     form.remove();
     text.hidden = false;
