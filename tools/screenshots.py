@@ -18,7 +18,7 @@ from playwright.sync_api import Browser, ViewportSize, sync_playwright
 
 from coterie.modes.crowd.settings import SHIPPED_CONFIGS
 from tests.e2e.browser import Theme, find_chromium
-from tests.e2e.conftest import PATIENCE_MS, Site
+from tests.e2e.conftest import TIMEOUT_MS, Site
 from tests.e2e.desk_script import DeskScript
 from tests.e2e.draft_document import change
 from tests.golden.test_instance import EXPECTED, write_instance
@@ -119,7 +119,7 @@ def add_content(site: Site) -> dict[str, str]:
 def take(browser: Browser, picture: Picture, address: str) -> None:
     viewport = ViewportSize(width=picture.width, height=HEIGHT_BY_WIDTH[picture.width])
     page = browser.new_page(viewport=viewport, color_scheme=picture.theme, locale="en-GB")
-    page.set_default_timeout(PATIENCE_MS)
+    page.set_default_timeout(TIMEOUT_MS)
     page.goto(address)
     for selector in picture.clicks:
         page.locator(selector).first.click()
