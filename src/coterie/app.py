@@ -16,7 +16,7 @@ from coterie.base.clock import Clock, SystemClock
 from coterie.base.config import LoadedSettings, Section, example_config, load_config, resolve_reference
 from coterie.base.errors import CoterieError, ReadOnly
 from coterie.base.logging import LogSettings, get_logger
-from coterie.base.paths import Paths
+from coterie.base.paths import Paths, write_atomic
 from coterie.base.secrets import SecretsStore, passphrase_from_env
 from coterie.characters import (
     Characters,
@@ -142,7 +142,7 @@ def write_example_config(paths: Paths) -> None:
     try:
         if not paths.config.exists():
             paths.config.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-            paths.config.write_text(example_config(Settings), encoding="utf-8")
+            write_atomic(paths.config, example_config(Settings).encode())
     except OSError as error:
         raise ReadOnly(
             f"The configuration file {paths.config} cannot be written ({error.strerror}).",

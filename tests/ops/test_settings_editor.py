@@ -84,10 +84,18 @@ def test_live_settings_apply_at_once(home: Paths) -> None:
         {"models.api_key": "sk-live-12345678"},
         {"models.providers.mine.api_key": "sk-live-12345678"},
         {"server.port": 1234},
+        {"server.host": "\ud800"},
+        {"models.roles.\ud800": "embedded/x"},
+        {"models.roles.narrative": ["embedded/x", "\udfff"]},
+        {"models.roles.narrative": ["embedded/x", None]},
+        {"models.roles.": "embedded/x"},
+        {"story.retrieval_k": 10**30},
+        {"story.retrieval_k": float("nan")},
     ],
 )
 def test_an_invalid_change_changes_nothing(home: Paths, changes: dict[str, Any]) -> None:
     write_example_config(home)
+    home.config.write_text(f'{home.config.read_text()}[server]\npassword = "a password that stays"\n')
     before = home.config.read_text()
     editor = settings_editor(home, {"COTERIE_SERVER__PORT": "9000"})
     with pytest.raises(BadSetting) as refused:

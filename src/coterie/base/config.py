@@ -23,7 +23,8 @@ from pydantic import BaseModel, ConfigDict, SecretStr, ValidationError
 from pydantic.fields import FieldInfo
 from pydantic_core import ErrorDetails
 
-from coterie.base.errors import ConfigError, CoterieError
+from coterie.base.errors import ConfigError
+from coterie.base.paths import write_atomic
 from coterie.base.redaction import redact
 
 _PREFIX = "COTERIE_"
@@ -297,12 +298,29 @@ def _register_secrets(settings: BaseModel) -> None:
 def edit_config(file: Path, changes: Mapping[tuple[str, ...], Any], check: Callable[[], object]) -> None:
     """Set each key (table, …, name), or remove it with None; comments and order are kept.
 
-    If `check` then raises, the file is restored.
+    What TOML cannot hold is a `ConfigError`. If `check` then raises, the file is restored.
     """
+    target = file.resolve()  # a link to the file is kept
+    before = target.read_bytes()
+    try:
+        after = _edited_toml(before.decode(), changes)
+    except Exception as error:  # tomlkit raises many kinds for values that TOML does not have
+        raise ConfigError(
+            f"{', '.join('.'.join(key)[:80] for key in changes)}: this cannot be written to the configuration file.",
+            "Give text, numbers, true or false, or lists of them.",
+        ) from error
+    write_atomic(target, after)
+    try:
+        check()
+    except BaseException:
+        write_atomic(target, before)
+        raise
+
+
+def _edited_toml(before: str, changes: Mapping[tuple[str, ...], Any]) -> bytes:
     import tomlkit
     from tomlkit.items import Table
 
-    before = file.read_text(encoding="utf-8")
     document = tomlkit.parse(before)
     for (*tables, name), value in changes.items():
         target: Any = document
@@ -317,12 +335,9 @@ def edit_config(file: Path, changes: Mapping[tuple[str, ...], Any], check: Calla
             target[name] = value
         else:
             target.update({name: value})
-    file.write_text(tomlkit.dumps(document), encoding="utf-8")
-    try:
-        check()
-    except CoterieError:
-        file.write_text(before, encoding="utf-8")
-        raise
+    after = tomlkit.dumps(document).encode()
+    tomllib.loads(after.decode())
+    return after
 
 
 def example_config(model: type[BaseModel]) -> str:

@@ -5,9 +5,11 @@ from __future__ import annotations
 import json
 import os
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import BinaryIO
 
 from coterie.base.errors import ReadOnly
 
@@ -77,27 +79,54 @@ class Paths:
                 )
 
 
-def write_atomic(path: Path, data: bytes, *, mode: int | None = None, durable: bool = True) -> None:
-    """Replace a file's content atomically: readers see all of the new content or the old one, also after a crash.
+def fsync_path(path: Path) -> None:
+    """Wait until a file, or the names in a folder, are on the disk."""
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
 
-    `mode` sets the permissions; by default an existing file keeps its own, and a new one gets 0o644. `durable` waits
-    until the bytes are on the disk.
+
+def publish_file(temporary: Path, path: Path) -> None:
+    """Rename a finished file durably: after a crash it is there completely or not at all."""
+    fsync_path(temporary)
+    temporary.replace(path)
+    fsync_path(path.parent)
+
+
+@contextmanager
+def open_atomic(path: Path, *, mode: int | None = None, durable: bool = True) -> Iterator[BinaryIO]:
+    """A file to write to that takes the place of `path` at the end of the context, and is removed after an error.
+
+    Readers see all of the new content or the old one, also after a crash. `mode` sets the permissions; by default an
+    existing file keeps its own, and a new one gets 0o644. `durable` waits until the bytes and the name are on the disk.
     """
+    if path.exists() and not (path.is_file() or path.is_dir()):
+        with path.open("wb") as device:  # such as /dev/stdout: it cannot be replaced
+            yield device
+        return
     if mode is None:
         mode = path.stat().st_mode & 0o777 if path.exists() else 0o644
-    handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}-")
+    handle, name = tempfile.mkstemp(dir=path.parent, prefix=".new-")
     temporary = Path(name)
     try:
         with os.fdopen(handle, "wb") as file:
-            file.write(data)
-            file.flush()
-            if durable:
-                os.fsync(file.fileno())
+            yield file
         temporary.chmod(mode)
-        temporary.replace(path)
+        if durable:
+            publish_file(temporary, path)
+        else:
+            temporary.replace(path)
     except BaseException:
         temporary.unlink(missing_ok=True)
         raise
+
+
+def write_atomic(path: Path, data: bytes, *, mode: int | None = None, durable: bool = True) -> None:
+    """Replace a file's content atomically, as `open_atomic` does."""
+    with open_atomic(path, mode=mode, durable=durable) as file:
+        file.write(data)
 
 
 def write_private_json(path: Path, data: Mapping[str, str]) -> None:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from coterie.base.errors import ConfigError
+from coterie.base.paths import write_atomic
 from coterie.base.text import escape_controls, one_line
 from coterie.cli.common import new_app, open_app, open_reader
 
@@ -156,7 +157,7 @@ def export(
             if whole
             else export_card(card, format_of(file.name))
         )
-    file.write_bytes(exported.data)
+    write_atomic(file, exported.data)
     typer.echo(f"Exported {one_line(character.name, _NAME_LENGTH)} to {file}.")
     for what in exported.left_behind:
         typer.echo(f"  · not included: {what}", err=True)
@@ -227,7 +228,7 @@ def convert(
     imported = import_card(_read(source), source.name)
     exported = export_card(imported.card, target_format, version)  # type: ignore[arg-type]
     try:
-        target.write_bytes(exported.data)
+        write_atomic(target, exported.data)
     except OSError as error:
         raise CardError(f"{target} cannot be written: {error.strerror}.", "Choose another place.") from None
     typer.echo(f"{target}: {_describe(imported._replace(format=target_format))}")

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import typer
 
 from coterie.base.errors import ConfigError, InUse
-from coterie.base.paths import Paths
+from coterie.base.paths import Paths, write_atomic
 from coterie.cli import COMMANDS
 
 if TYPE_CHECKING:
@@ -135,7 +135,7 @@ def edit_text(text: str) -> str | None:
     command = os.environ.get("VISUAL") or os.environ.get("EDITOR") or "vi"
     with tempfile.TemporaryDirectory() as folder:
         file = Path(folder) / "proposal.md"
-        file.write_text(text, encoding="utf-8")
+        write_atomic(file, text.encode(), durable=False)
         try:
             # The command is the user's own setting on the user's own machine.
             subprocess.run([*shlex.split(command), str(file)], check=True)  # noqa: S603

@@ -9,6 +9,7 @@ from types import TracebackType
 from typing import Any, Self
 
 from coterie.base.clock import Clock, SystemClock
+from coterie.base.paths import open_atomic
 from coterie.eventstore import NewEvent, Store
 from coterie.memory.access import Viewpoint
 from coterie.memory.dedupe import merge_duplicates
@@ -269,9 +270,9 @@ class Memory:
     def export_jsonl(self, file: Path | str, *, owner: str | None = None, view: Viewpoint | None = None) -> int:
         """Write memories as JSON Lines and return their number. With a viewpoint, only memories it may recall."""
         count = -1
-        with Path(file).open("w", encoding="utf-8") as out:
+        with open_atomic(Path(file)) as out:
             for line in export_lines(self.store, owner, view):
-                out.write(line + "\n")
+                out.write(f"{line}\n".encode())
                 count += 1
         return count
 

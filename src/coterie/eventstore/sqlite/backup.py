@@ -11,8 +11,9 @@ from pathlib import Path
 import apsw
 
 from coterie.base.errors import BackupError, CoterieError
+from coterie.base.paths import publish_file
 from coterie.eventstore.projection import Projection
-from coterie.eventstore.sqlite.database import ProcessLock, connect, publish_file, translate_errors
+from coterie.eventstore.sqlite.database import ProcessLock, connect, translate_errors
 from coterie.eventstore.sqlite.reader import LogReader
 from coterie.eventstore.sqlite.verify import VerifyReport, verify
 

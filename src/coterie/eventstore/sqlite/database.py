@@ -194,21 +194,6 @@ class ReadConnections:
             self._local = threading.local()
 
 
-def fsync_path(path: Path) -> None:
-    descriptor = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
-
-
-def publish_file(temporary: Path, path: Path) -> None:
-    """Rename a finished file durably: after a crash it is there completely or not at all."""
-    fsync_path(temporary)
-    temporary.replace(path)
-    fsync_path(path.parent)
-
-
 class ProcessLock:
     """One process owns a database at a time. The operating system releases the lock if that process dies."""
 

@@ -11,8 +11,9 @@ from pathlib import Path
 
 import apsw
 
+from coterie.base.paths import publish_file
 from coterie.eventstore.projection import Projection
-from coterie.eventstore.sqlite.database import ReadConnections, Rows, publish_file, translate_errors
+from coterie.eventstore.sqlite.database import ReadConnections, Rows, translate_errors
 from coterie.eventstore.sqlite.replay import table_hash
 
 Warn = Callable[[str], None]

@@ -22,6 +22,7 @@ import numpy.typing as npt
 
 from coterie.base.clock import Clock
 from coterie.base.errors import MissingExtra
+from coterie.base.paths import open_atomic, write_atomic
 from coterie.modes.crowd.errors import AudioUnavailable
 from coterie.modes.crowd.session.stream_context import Script
 
@@ -162,7 +163,7 @@ def synthesise(text: str, voice: str = "rms") -> Pcm:
         raise AudioUnavailable("Speech synthesis needs flite, which is not installed.", "Install it: apt install flite")
     with tempfile.TemporaryDirectory(prefix="coterie-speech-") as folder:
         words, file = Path(folder) / "words.txt", Path(folder) / "words.wav"
-        words.write_text(text, encoding="utf-8")
+        write_atomic(words, text.encode(), durable=False)
         subprocess.run(  # noqa: S603 - the text is in a file, not in an argument
             [flite, "-voice", voice, "-f", str(words), "-o", str(file)],
             check=True,
@@ -193,7 +194,7 @@ def synthesise_script(script: Script, file: Path, voice: str = "rms") -> list[fl
         ends.append((start + int(loud[-1]) if len(loud) else at) / SAMPLE_RATE)
     parts.append(np.zeros(SAMPLE_RATE, dtype=np.int16))
     # Opened first: `wave` prints a warning for a file that could not be opened.
-    with file.open("wb") as opened, wave.open(opened, "wb") as written:
+    with open_atomic(file) as opened, wave.open(opened, "wb") as written:
         written.setnchannels(1)
         written.setsampwidth(2)
         written.setframerate(SAMPLE_RATE)

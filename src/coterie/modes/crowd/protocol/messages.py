@@ -13,6 +13,7 @@ from typing import Annotated, Any, ClassVar, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, StringConstraints, ValidationError
 
+from coterie.base.paths import write_atomic
 from coterie.modes.crowd.errors import BadWireMessage
 
 _set_attribute = object.__setattr__
@@ -267,4 +268,4 @@ def schema_text(message_type: type[WireMessage]) -> str:
 def write_schemas() -> None:
     """Write the schema files again, after a change of the models."""
     for message_type in MESSAGE_TYPES:
-        (SCHEMAS / f"{message_type.schema_name()}.json").write_text(schema_text(message_type), encoding="utf-8")
+        write_atomic(SCHEMAS / f"{message_type.schema_name()}.json", schema_text(message_type).encode())
