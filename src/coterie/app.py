@@ -18,6 +18,7 @@ from coterie.base.errors import CoterieError, ReadOnly
 from coterie.base.logging import LogSettings, get_logger
 from coterie.base.paths import Paths, write_atomic
 from coterie.base.secrets import SecretsStore, passphrase_from_env
+from coterie.base.supervisor import Supervisor
 from coterie.characters import (
     Characters,
     CharactersProjection,
@@ -191,7 +192,13 @@ class App:
     """All services on an open store. `running` starts and stops the background work."""
 
     def __init__(
-        self, paths: Paths, settings: Settings, store: Store, clock: Clock | None = None, models: Models | None = None
+        self,
+        paths: Paths,
+        settings: Settings,
+        store: Store,
+        clock: Clock | None = None,
+        models: Models | None = None,
+        supervisor: Supervisor | None = None,
     ) -> None:
         from coterie import __version__
 
@@ -204,6 +211,7 @@ class App:
         self.settings = settings
         self.store = store
         self._clock = clock or SystemClock()
+        self.supervisor = supervisor or Supervisor(self._clock)
         self._metrics = Metrics(store)
         self._snapshots = SnapshotTaker(store, paths, settings.storage, self._clock)
         self._backups = BackupTaker(paths, settings.storage, self._clock)
@@ -236,7 +244,7 @@ class App:
             paths.root / "drafts",
             may_open,
         )
-        self.crowd = CrowdService(store, self.memory, self.models, self._clock, paths.root / "configs")
+        self.crowd = CrowdService(store, self.memory, self.models, self._clock, paths.root / "configs", self.supervisor)
         self._crowd_metrics = CrowdMetrics(self.crowd, store.bus)
         self.desk = DeskService(
             store,

@@ -7,10 +7,11 @@ that the status page, `coterie doctor` and `/health` can show which part does no
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Coroutine
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from typing import Literal
+from typing import Any, Literal, TypeVar
 
 from coterie.base.clock import Clock, SystemClock
 from coterie.base.errors import CoterieError
@@ -25,6 +26,35 @@ STABLE_S = 5.0
 """A task that was started again counts as healthy after it has run for this long."""
 
 TaskStatus = Literal["running", "degraded", "retrying", "ended"]
+T = TypeVar("T")
+_once: set[asyncio.Task[Any]] = set()
+"""The event loop keeps only weak references to tasks."""
+
+
+def run_once(name: str, work: Coroutine[Any, Any, T]) -> asyncio.Task[T]:
+    """Start work that nobody waits for. A failure is logged, and it is not started again."""
+    task = asyncio.create_task(work, name=name)
+    _once.add(task)
+    task.add_done_callback(_log_failure)
+    return task
+
+
+def _log_failure(task: asyncio.Task[Any]) -> None:
+    _once.discard(task)
+    if not task.cancelled() and (error := task.exception()) is not None:
+        known = isinstance(error, CoterieError)
+        _log.error(
+            "background task failed", task=task.get_name(), error=describe(error)[0], exc_info=None if known else error
+        )
+
+
+def describe(error: BaseException) -> tuple[str, str]:
+    """What happened and what to do, with secrets redacted. A group is described by its first failure."""
+    while isinstance(error, BaseExceptionGroup):
+        error = error.exceptions[0]
+    if isinstance(error, CoterieError):
+        return redact(error.what), redact(error.fix)
+    return redact(f"{type(error).__name__}: {error}"), "It is started again by itself; the server's log has details."
 
 
 @dataclass(frozen=True)
@@ -51,12 +81,15 @@ class TaskState:
 class SupervisedTask:
     """A background task that is started again when it fails. `Supervisor.start` creates it."""
 
-    def __init__(self, name: str, run: Callable[[], Awaitable[None]], clock: Clock, min_delay_s: float) -> None:
+    def __init__(
+        self, name: str, run: Callable[[], Awaitable[None]], clock: Clock, min_delay_s: float, failures: int = 0
+    ) -> None:
         self.name = name
         self._run = run
         self._clock = clock
         self._min_delay_s = min_delay_s
-        self._failures = 0
+        self._failures = failures
+        self._finishing = asyncio.Event()
         self._failures_in_a_row = 0
         self._error: tuple[str, str] | None = None
         self._since: datetime | None = None
@@ -95,17 +128,27 @@ class SupervisedTask:
         return self._retry_at is None and self._clock.monotonic() - self._started_at >= STABLE_S
 
     async def stop(self) -> None:
-        """Cancel the task and wait for its end."""
+        """Cancel the task and wait for its end. It is not started again if it fails meanwhile."""
+        self._finishing.set()
         self._task.cancel()
         await asyncio.gather(self._task, return_exceptions=True)
 
-    async def wait(self) -> None:
-        """Wait until the task has ended by itself or was stopped."""
-        await asyncio.wait([self._task])
+    async def finish(self) -> None:
+        """Wait for the end of a task that was told to end. It is not started again if it fails or waits for a start."""
+        self._finishing.set()
+        await self.wait()
+
+    async def wait(self, timeout_s: float | None = None) -> None:
+        """Wait until the task has ended by itself or was stopped, or until the timeout."""
+        await asyncio.wait([self._task], timeout=timeout_s)
 
     @property
     def done(self) -> bool:
         return self._task.done()
+
+    def on_end(self, call: Callable[[], None]) -> None:
+        """Call a function once the task has ended."""
+        self._task.add_done_callback(lambda _task: call())
 
     async def _run_forever(self) -> None:
         while True:
@@ -115,7 +158,11 @@ class SupervisedTask:
             except Exception as error:
                 if self._clock.monotonic() - self._started_at >= MAX_DELAY_S:
                     self._failures_in_a_row = 0
-                await asyncio.sleep(self._record_failure(error))
+                with suppress(TimeoutError):
+                    async with asyncio.timeout(self._record_failure(error)):
+                        await self._finishing.wait()
+                if self._finishing.is_set():
+                    return
                 self._retry_at = None
             else:
                 return
@@ -125,16 +172,9 @@ class SupervisedTask:
         self._failures += 1
         self._failures_in_a_row += 1
         delay_s = min(self._min_delay_s * 2.0 ** min(self._failures_in_a_row - 1, 10), MAX_DELAY_S)
-        what, fix = (
-            (error.what, error.fix)
-            if isinstance(error, CoterieError)
-            else (
-                f"{type(error).__name__}: {error}",
-                "It is started again by itself; the server's log has details.",
-            )
-        )
+        what, fix = describe(error)
         now = self._clock.now()
-        self._error = (redact(what), redact(fix))
+        self._error = (what, fix)
         self._reported = None
         self._since = self._since or now
         self._retry_at = now + timedelta(seconds=delay_s)
@@ -144,7 +184,7 @@ class SupervisedTask:
             task=self.name,
             failures=self._failures,
             retry_in_s=round(delay_s, 1),
-            error=redact(what),
+            error=what,
             exc_info=None if isinstance(error, CoterieError) else error,
         )
         return delay_s
@@ -163,17 +203,29 @@ class Supervisor:
 
         The name must be unique among the tasks that have not ended: it is shown to people.
         """
-        if name in self._tasks and not self._tasks[name].done:
+        previous = self._tasks.pop(name, None)
+        if previous is not None and not previous.done:
+            self._tasks[name] = previous
             raise ValueError(f"A task named {name!r} runs already.")
-        task = self._tasks[name] = SupervisedTask(name, run, self._clock, self._min_delay_s)
+        failures = previous.state.failures if previous is not None else 0
+        task = self._tasks[name] = SupervisedTask(name, run, self._clock, self._min_delay_s, failures)
+        task.on_end(lambda: self._forget(task))
         return task
 
     def states(self) -> list[TaskState]:
         """All tasks in the order of their start. Ended tasks are left out, unless they failed before."""
-        return [state for task in self._tasks.values() if (state := task.state).status != "ended" or state.failures]
+        return [task.state for task in self._tasks.values()]
 
     def problems(self) -> list[TaskState]:
         return [state for state in self.states() if not state.healthy]
+
+    def _forget(self, task: SupervisedTask) -> None:
+        if not task.state.failures and self._tasks.get(task.name) is task:
+            del self._tasks[task.name]
+
+    async def finish(self) -> None:
+        """Wait for the end of all tasks, which were told to end. None of them is started again."""
+        await asyncio.gather(*(task.finish() for task in list(self._tasks.values())))
 
     async def stop(self) -> None:
         """Stop all tasks, in the reverse order of their start."""

@@ -119,7 +119,7 @@ async def _terminal_session(paths: Paths, plan: CrowdRun) -> None:
         try:
             if plan.stream == TYPED:
                 await crowd.start_with_contexts(
-                    plan.room, contexts_from_lines(_typed_lines(), plan.room, clock), TYPED, plan.text_source
+                    plan.room, lambda: contexts_from_lines(_typed_lines(), plan.room, clock), TYPED, plan.text_source
                 )
             else:
                 await crowd.start(plan.room, plan.stream, line_source=plan.text_source, speed=plan.speed)
@@ -128,7 +128,7 @@ async def _terminal_session(paths: Paths, plan: CrowdRun) -> None:
             )
             server = await _serve(room, plan.port) if plan.port is not None else None
             if room.session_task is not None:
-                await asyncio.wait([room.session_task], timeout=plan.seconds)
+                await room.session_task.wait(plan.seconds)
             if room.problem:
                 typer.echo(room.problem, err=True)
             if server is not None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from pathlib import Path
 
 import pytest
@@ -18,6 +18,7 @@ from coterie.memory import Memory
 from coterie.modes.crowd import (
     AlreadyLive,
     ChatAuthor,
+    ChatMessage,
     ChatPost,
     CrowdRuled,
     CrowdService,
@@ -28,7 +29,9 @@ from coterie.modes.crowd import (
     latency_stages,
     replay_with_change,
 )
+from coterie.modes.crowd.decisions import Decision, RoomState
 from coterie.modes.crowd.errors import BadCrowdConfig
+from coterie.modes.crowd.session.session import Session
 from coterie.modes.crowd.settings import RoomConfig
 
 TALE = "".join(
@@ -148,7 +151,7 @@ async def test_c19_a_broken_stream_ends_the_session_with_a_reason(place: CrowdFi
     broken.write_bytes(b"RIFFnothing")
     room = await place.service.start("attic", str(broken), line_source="phrasebook")
     assert room.session_task is not None
-    await room.session_task
+    await room.session_task.wait()
     assert room.problem
     assert room.state == "quiet"
 
@@ -178,3 +181,68 @@ async def test_c5_c16_changed_rules_apply_and_are_stored(place: CrowdFixture) ->
     with pytest.raises(BadCrowdConfig, match="lines_per_minute"):
         await place.service.change_rules("attic", {"tempo": {"lines_per_minute": -1}})
     assert place.service.configs.room("attic") == kept
+
+
+async def test_a_session_that_fails_is_started_again(place: CrowdFixture, monkeypatch: pytest.MonkeyPatch) -> None:
+    faults = iter([RuntimeError("fault")])
+    decide = Session.decide
+
+    def failing_once(session: Session, state: RoomState) -> list[Decision]:
+        if (fault := next(faults, None)) is not None:
+            raise fault
+        return decide(session, state)
+
+    monkeypatch.setattr(Session, "decide", failing_once)
+    room = await place.service.start("attic", str(place.tale), line_source="phrasebook")
+    task = room.session_task
+    assert task is not None
+    async with asyncio.timeout(20):
+        while not task.state.failures:
+            await asyncio.sleep(0.01)
+        assert "RuntimeError: fault" in room.problem
+        with pytest.raises(AlreadyLive):
+            await place.service.start("attic", str(place.tale), line_source="phrasebook")
+        await place.wait_for_messages(2)
+    assert (room.state, room.problem) == ("live", "")
+    await place.service.stop("attic")
+    assert (room.state, room.session_task) == ("quiet", None)
+
+
+async def test_a_session_can_be_stopped_while_it_waits_for_its_next_start(
+    place: CrowdFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fails(session: Session, state: RoomState) -> None:
+        raise RuntimeError("fault")
+
+    monkeypatch.setattr(Session, "decide", fails)
+    room = await place.service.start("attic", str(place.tale), line_source="phrasebook")
+    task = room.session_task
+    assert task is not None
+    async with asyncio.timeout(20):
+        while not task.state.failures:
+            await asyncio.sleep(0.01)
+        await place.service.stop("attic")
+    assert (room.state, room.session_task) == ("quiet", None)
+
+
+async def test_a_broadcast_that_failed_continues_with_what_was_stored_meanwhile(place: CrowdFixture) -> None:
+    room = await place.service.room("attic")
+    read: list[int] = []
+    send = room.fanout.send
+
+    def failing_once(messages: Sequence[ChatMessage]) -> None:
+        room.fanout.send = recording  # type: ignore[method-assign]
+        raise RuntimeError("fault")
+
+    def recording(messages: Sequence[ChatMessage]) -> None:
+        read.extend(message.number for message in messages)
+        send(messages)
+
+    room.fanout.send = failing_once  # type: ignore[method-assign]
+    author = ChatAuthor(name="ana", kind="human")
+    for number in range(3):
+        await room.gateway.post(ChatPost(id=f"p{number}", room="attic", author=author, text=f"line number {number}"))
+    async with asyncio.timeout(20):
+        while len(read) < 3:
+            await asyncio.sleep(0.01)
+    assert read == [1, 2, 3]

@@ -13,11 +13,14 @@ from collections.abc import Callable, Sequence
 from typing import Literal, NamedTuple, Protocol
 
 from coterie.base.clock import Clock
+from coterie.base.logging import get_logger
+from coterie.base.supervisor import describe, run_once
 from coterie.eventstore import Bus, BusMessage, NewEvent, Payload, Store
 from coterie.modes.crowd.events import CrowdAudited, CrowdRuled, CrowdSaid, room_stream
 from coterie.modes.crowd.gateway.admission import Admission, Admitted
 from coterie.modes.crowd.protocol import AuditRecord, ChatAuthor, ChatMessage, ChatPost, Subjects
 
+_log = get_logger(__name__)
 TICK_S = 0.05
 MAX_OUTSTANDING_BYTES = 256 * 1024
 """Bytes a socket may have outstanding before its reader counts as slow."""
@@ -204,14 +207,14 @@ class Gateway:
         else:
             answer.set_exception(decision.error)
         if self._writing is None:
-            self._writing = loop.create_task(self._write())
+            self._writing = run_once(f"write {self.stream}", self._write())
         return answer
 
     def record(self, payload: Payload, actor: str = "crowd") -> None:
         """Store another event of the room, in order with the messages, as a replay requires."""
         self._new_events.append(NewEvent(self.stream, payload, actor))
         if self._writing is None:
-            self._writing = asyncio.get_running_loop().create_task(self._write())
+            self._writing = run_once(f"write {self.stream}", self._write())
 
     async def moderate(self, ruling: CrowdRuled) -> None:
         """Apply a moderator's decision at once, with an audit record."""
@@ -275,6 +278,7 @@ class Gateway:
                     if new_events:
                         await self._store.append(new_events)
                 except Exception as error:
+                    _log.error("crowd events were not stored", room=self.admission.room, error=describe(error)[0])
                     for _, answer in waiting:
                         if not answer.done():
                             answer.set_exception(error)
@@ -309,5 +313,12 @@ class ChatRoom:
     async def run(self) -> None:
         """Send new messages to the readers until cancelled."""
         async with self._bus.subscribe(Subjects(self.gateway.admission.room).firehose, limit=100_000) as firehose:
+            # After a failure: what was stored meanwhile.
+            self.fanout.flush()
+            last = self.fanout.last_sent
+            for missed in await self.gateway.after(last):
+                self.fanout.send([missed])
+                last = missed.number
             async for message in firehose:
-                self.fanout.send([message.body])
+                if message.body.number > last:
+                    self.fanout.send([message.body])

@@ -12,7 +12,7 @@ from collections.abc import AsyncIterator, Callable, Iterable, Sequence
 from dataclasses import replace
 from typing import Protocol
 
-from coterie.base.logging import get_logger
+from coterie.base.supervisor import run_once
 from coterie.eventstore import Bus, BusMessage, WhenSlow
 from coterie.modes.crowd.chat_signals import TrendTracker
 from coterie.modes.crowd.decisions import (
@@ -35,7 +35,6 @@ from coterie.modes.crowd.settings import RoomConfig
 
 _MAX_DECISIONS = 120
 _PROMPT_MESSAGES = 12
-_log = get_logger(__name__)
 
 
 class Session:
@@ -265,9 +264,9 @@ class LiveSession:
                 self._memory.store_due(self.session.history.spam_filter, state.at_ms)
             for decision in tick.spoke:
                 request = self.session.line_request(decision, state)
-                task = loop.create_task(self._write_line(decision, request, state))
+                task = run_once("crowd line", self._write_line(decision, request, state))
                 self._writing.add(task)
-                task.add_done_callback(self._done)
+                task.add_done_callback(self._writing.discard)
 
     async def _write_line(self, decision: SpeakDecision, request: LineRequest, state: RoomState) -> None:
         started = asyncio.get_running_loop().time()
@@ -307,8 +306,3 @@ class LiveSession:
                 seconds=round(seconds, 3),
             )
         )
-
-    def _done(self, task: asyncio.Task[None]) -> None:
-        self._writing.discard(task)
-        if not task.cancelled() and (error := task.exception()) is not None:
-            _log.error("crowd_line_failed", error=str(error))
