@@ -1,11 +1,14 @@
 """The prompt for a persona's line: instructions, example exchanges and the current situation.
 
 The persona's own lines are given as earlier turns. A small model that is given a description instead tends to describe
-the stream or to repeat its instructions.
+the stream or to repeat its instructions. What people and the stream say is data: it enters a prompt only through `quote`
+and `speaker_label`, so that it can neither end its quotation nor pretend to be a line of somebody else.
 """
 
 from __future__ import annotations
 
+import re
+import unicodedata
 from dataclasses import dataclass, field
 
 from coterie.llm import PromptMessage
@@ -65,6 +68,31 @@ _EXAMPLE_CUES: tuple[tuple[Situation, str], ...] = (
 )
 _MAX_RECENT = 3
 _MAX_TRANSCRIPT_CHARS = 300
+_QUOTATION_MARKS = frozenset('"“”„‟«»″‶〃〝〞〟＂❝❞🙶🙷🙸')
+_JOINERS = "\u200c\u200d"
+"""Format characters that belong to words and emoji; all others are removed."""
+_NOT_IN_LABEL = re.compile(r"[^\w.-]+")
+_RESERVED_LABELS = frozenset(["streamer", "system", "assistant", "user", "others_in_the_chat"])
+
+
+def quote(text: str) -> str:
+    """Untrusted text as one quotation: on one line, without quotation marks, control and direction characters."""
+    return f'"{" ".join("".join(map(_quotable, text)).split())}"'
+
+
+def _quotable(character: str) -> str:
+    if character in _QUOTATION_MARKS:
+        return "'"
+    category = unicodedata.category(character)
+    if category == "Cf":
+        return character if character in _JOINERS else ""
+    return " " if category in ("Cc", "Cs", "Zl", "Zp") else character
+
+
+def speaker_label(name: str) -> str:
+    """A person's name before what they say. It cannot be mistaken for the streamer or a role of the prompt."""
+    label = _NOT_IN_LABEL.sub("_", unicodedata.normalize("NFKC", name)).strip("_") or "guest"
+    return f"guest_{label}" if label.casefold() in _RESERVED_LABELS else label
 
 
 def build_messages(request: LineRequest) -> tuple[PromptMessage, ...]:
@@ -81,7 +109,7 @@ def build_instructions(request: LineRequest) -> str:
         [
             f"You are {persona.name}, one of many in a live stream's chat. {persona.bio}",
             f"How you write: {persona.voice}",
-            *(f"You remember: {text}" for text in request.memories),
+            *(f"You remember: {quote(text)}" for text in request.memories),
             "Answer with one short line of chat, as yourself.",
         ]
     )
@@ -98,12 +126,13 @@ def describe_situation(request: LineRequest) -> str:
     """Describe the current situation, with all quoted text in quotation marks. The answered message comes last."""
     parts = []
     if request.recent:
-        others = ", ".join(f'"{text}"' for _, text in request.recent[-_MAX_RECENT:])
+        others = ", ".join(quote(text) for _, text in request.recent[-_MAX_RECENT:])
         parts.append(f"(Others in the chat: {others})")
     if request.transcript:
-        parts.append(f'Streamer: "{request.transcript[-_MAX_TRANSCRIPT_CHARS:]}"')
+        parts.append(f"Streamer: {quote(request.transcript[-_MAX_TRANSCRIPT_CHARS:])}")
     if request.recipient:
-        parts.append(f'{request.recipient}: "@{request.persona.name} {request.answered_text}"')
+        said = quote(f"@{request.persona.name} {request.answered_text}")
+        parts.append(f"{speaker_label(request.recipient)}: {said}")
     return "\n".join(parts) or "(Nobody says anything.)"
 
 
