@@ -67,6 +67,8 @@ def load_config(
         for key, value in _flatten(parsed):
             _set_nested(values, key, value)
             origins[_dotted(key)] = f"{file.name} line {_line_of(lines, key)}"
+        # The entries of an array of tables, which are one value for the loop above.
+        origins |= {key: f"{file.name} line {line}" for key, line in lines.items() if _ENTRY.search(key)}
     for dotted, value in (database or {}).items():
         _set_nested(values, tuple(dotted.split(".")), value)
         origins[dotted] = "set on the settings page"
@@ -134,14 +136,19 @@ def _dotted(key: tuple[str | int, ...]) -> str:
     return ".".join(map(str, key))
 
 
-_HEADER = re.compile(r"^\s*\[\[?\s*([^\]]+?)\s*\]\]?")
+_HEADER = re.compile(r"^\s*(\[\[?)\s*([^\]]+?)\s*\]\]?")
+_ENTRY = re.compile(r"\.\d+(?:\.|$)")
 _ASSIGNMENT = re.compile(r"""^\s*((?:[\w-]+|"[^"]*"|'[^']*')(?:\s*\.\s*(?:[\w-]+|"[^"]*"|'[^']*'))*)\s*=""")
 _PART = re.compile(r"""[\w-]+|"[^"]*"|'[^']*'""")
 
 
 def _line_numbers(text: str) -> dict[str, int]:
-    """Key → line number. tomllib does not provide it, so this reads headers and assignments itself."""
+    """Key → line number. tomllib does not provide it, so this reads headers and assignments itself.
+
+    Entries of an array of tables have their index in the key: `line.0.event`.
+    """
     numbers: dict[str, int] = {}
+    entries: dict[Key, int] = {}
     table: Key = ()
     delimiter: str | None = None
     for number, line in enumerate(text.splitlines(), start=1):
@@ -150,7 +157,11 @@ def _line_numbers(text: str) -> dict[str, int]:
             continue
         delimiter = next((mark for mark in ('"""', "'''") if line.count(mark) % 2), None)
         if header := _HEADER.match(line):
-            table = _parts(header[1])
+            table = _parts(header[2])
+            if header[1] == "[[":
+                entries[table] = entries.get(table, -1) + 1
+                numbers.setdefault(_dotted(table), number)
+                table = (*table, str(entries[table]))
             numbers.setdefault(_dotted(table), number)
         elif assignment := _ASSIGNMENT.match(line):
             numbers.setdefault(_dotted((*table, *_parts(assignment[1]))), number)
@@ -270,7 +281,8 @@ def _annotation_at(model: type[BaseModel], loc: tuple[str | int, ...]) -> Any:
             info = annotation.model_fields.get(str(name))
             annotation = info.annotation if info else None
         else:  # a dict or a list of sections: its last type argument
-            annotation = next(iter(reversed(get_args(annotation))), None)
+            types = [argument for argument in get_args(annotation) if argument is not Ellipsis]
+            annotation = types[-1] if types else None
         annotation = _without_none(annotation)
     return annotation
 

@@ -15,6 +15,7 @@ from coterie.modes.crowd.settings import SHIPPED_CONFIGS, CrowdConfigs
 
 CONFIGS = CrowdConfigs()
 PERSONAS = CONFIGS.personas()
+PERSONA = "name = 'odd'\nbio = 'Somebody who is only here for the tests.'\nvoice = 'few words and plain'\n"
 SITUATIONS = {"hype", "fail", "question", "topic", "mention", "reply", "idle"}
 
 
@@ -77,13 +78,53 @@ def test_c5_own_files_take_precedence_and_edits_apply(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("text", "problem"),
-    [("name = 'other'\nbio = 'x'", "bio"), ("nmae = 'x'", "name"), ("= 3", "TOML")],
+    [
+        ("name = 'other'\nbio = 'x'", "bio"),
+        ("nmae = 'x'", "name"),
+        ("= 3", "TOML"),
+        (PERSONA + "sleep = '25-99'", r"personas/odd.toml: sleep .*00 to 24.*25-99"),
+        (PERSONA + "[lines]\nidle = ['hi {nobody}']", r"lines.idle.0 .*\{topic\}, \{name\} and \{emote\}"),
+        (PERSONA + "[lines]\nidle = ['hi {name.__class__}']", "placeholders"),
+        (PERSONA + "[lines]\nidle = ['hi {']", "brace"),
+    ],
 )
 def test_c5_an_invalid_file_raises_a_clear_error(tmp_path: Path, text: str, problem: str) -> None:
     (tmp_path / "personas").mkdir()
     (tmp_path / "personas" / "odd.toml").write_text(text)
     with pytest.raises(BadCrowdConfig, match=problem):
-        CrowdConfigs([tmp_path]).personas()
+        CrowdConfigs([tmp_path]).persona("odd")
+    assert len(CrowdConfigs([tmp_path]).personas()) == 50, "a bad file does not hide the others"
+    assert len(CrowdConfigs([tmp_path]).problems()) == 1
+
+
+@pytest.mark.parametrize(
+    "bad",
+    ["tempo.tick_s = 0.0", "tempo.tick_s = 1e-9", "tempo.rest_s = inf", "tempo.typing_per_s = nan"]
+    + ["tuning.events.hype = -3", "limits.slow_mode_s = 1e300", "limits.per_minute = nan", "tempo.tikc_s = 1"],
+)
+def test_c5_a_room_with_a_value_out_of_range_is_refused_with_its_field(tmp_path: Path, bad: str) -> None:
+    (tmp_path / "rooms").mkdir()
+    (tmp_path / "rooms" / "odd.toml").write_text(f"name = 'odd'\ntitle = 'Odd'\n{bad}\n")
+    configs = CrowdConfigs([tmp_path])
+    with pytest.raises(BadCrowdConfig, match=r"rooms/odd.toml: .*" + bad.partition(" ")[0]):
+        configs.room("odd")
+    assert "late-shift" in configs.rooms()
+
+
+def test_c5_an_invalid_edit_keeps_the_last_valid_version_and_is_reported(tmp_path: Path) -> None:
+    (tmp_path / "rooms").mkdir()
+    file = tmp_path / "rooms" / "odd.toml"
+    file.write_text("name = 'odd'\ntitle = 'Odd'\n")
+    configs = CrowdConfigs([tmp_path])
+    valid = configs.room("odd")
+    file.write_text("name = 'odd'\ntitle = 'Odd'\ntempo.tick_s = 0\n")
+    assert configs.room("odd") == valid
+    assert [problem.what[:16] for problem in configs.problems()] == ["rooms/odd.toml: "]
+    with pytest.raises(BadCrowdConfig, match="tick_s"):
+        configs.write_room("odd", {"tempo": {"rest_s": 3}})
+    file.write_text("name = 'odd'\ntitle = 'Even'\n")
+    assert configs.room("odd").title == "Even"
+    assert configs.problems() == []
 
 
 def test_c5_a_room_with_an_unknown_persona(tmp_path: Path) -> None:

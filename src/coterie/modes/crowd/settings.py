@@ -1,9 +1,15 @@
-"""Rooms, personas and moderation lists as TOML files: the shipped ones and the owner's own, which take precedence."""
+"""Rooms, personas and moderation lists as TOML files: the shipped ones and the owner's own, which take precedence.
+
+A file is checked when it is read. The limits of values apply to files only, not to the rules and personas that recorded
+sessions hold, so that these can always be replayed.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import math
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
+from string import Formatter
 from typing import Annotated, Any, TypeVar
 
 import tomlkit
@@ -95,29 +101,110 @@ class RoomConfig(Section):
 
 
 S = TypeVar("S", bound=Section)
+FileStamp = tuple[int, int]
+"""When a file was modified, and its size."""
+
+_RANGES: dict[str, tuple[float, float]] = {
+    "tempo.tick_s": (0.01, 3_600),
+    "tempo.lines_per_minute": (0.001, 100_000),
+    "tempo.rest_s": (0, 86_400),
+    "tempo.typing_per_s": (0.1, 100_000),
+    "tempo.line_deadline_s": (0.1, 3_600),
+    "tuning.event_fades_s": (0.1, 86_400),
+    "tuning.interest": (0, 1_000),
+    "tuning.mention": (0, 1),
+    "tuning.mention_fades_s": (0.1, 86_400),
+    "tuning.human": (0, 1_000),
+    "tuning.banter": (0, 1_000),
+    "tuning.called": (0, 1_000),
+    "tuning.trend": (0, 1_000),
+    "tuning.longest_chain": (1, 1_000),
+    "tuning.quiet_after_s": (0.1, 86_400),
+    "limits.burst": (1, 1_000_000),
+    "limits.per_minute": (0.001, 10_000_000),
+    "limits.slow_mode_s": (0, 86_400),
+}
+"""Values that a room's file may set."""
+_EVENT_FACTORS = (0.0, 1_000.0)
+_PLACEHOLDERS = ("topic", "name", "emote")
+_LAST_HOUR = 24
+
+
+def room_problems(room: RoomConfig) -> Iterator[str]:
+    """What is wrong with the values of a room's file: each with the field and the allowed values."""
+    for key, allowed in _RANGES.items():
+        section, field = key.split(".")
+        yield from _range_problem(key, getattr(getattr(room, section), field), allowed)
+    for kind, factor in room.tuning.events.items():
+        yield from _range_problem(f"tuning.events.{kind}", factor, _EVENT_FACTORS)
+
+
+def persona_problems(persona: Persona) -> Iterator[str]:
+    """What is wrong with the values of a persona's file."""
+    if persona.sleep is not None and any(int(hour) > _LAST_HOUR for hour in persona.sleep.split("-")):
+        yield f"sleep should be two hours from 00 to 24, such as 01-09, not {persona.sleep!r}."
+    for situation, lines in persona.lines.items():
+        for number, line in enumerate(lines):
+            if problem := _placeholder_problem(line):
+                yield f"lines.{situation}.{number} {problem}, not {line!r}."
+
+
+def _range_problem(key: str, value: float, allowed: tuple[float, float]) -> Iterator[str]:
+    low, high = allowed
+    if not (math.isfinite(value) and low <= value <= high):
+        yield f"{key} should be from {low:g} to {high:,g}, not {value:g}."
+
+
+def _placeholder_problem(line: str) -> str:
+    try:
+        fields = [(field, spec, conversion) for _, field, spec, conversion in Formatter().parse(line)]
+    except ValueError:
+        return "has a brace without its counterpart; write {{ for a brace"
+    used = [field for field, _, _ in fields if field is not None]
+    if any(field not in _PLACEHOLDERS for field in used) or any(spec or conversion for _, spec, conversion in fields):
+        return "may only use the placeholders {topic}, {name} and {emote}"
+    return ""
 
 
 class CrowdConfigs:
     """Reads and writes configuration files; an edited file is read again.
 
-    `folders` may hold `personas/`, `rooms/` and `moderation/`; a later folder's file replaces an earlier one's.
+    `folders` may hold `personas/`, `rooms/` and `moderation/`; a later folder's file replaces an earlier one's. An
+    edit that is not valid changes nothing: the file's last valid version stays in use, and `problems` names the file.
     """
 
     def __init__(self, folders: Sequence[Path] = ()) -> None:
         self._folders = (SHIPPED_CONFIGS, *folders)
-        self._cache: dict[Path, tuple[int, Section]] = {}
+        self._cache: dict[Path, tuple[FileStamp, Section | None, BadCrowdConfig | None]] = {}
 
     def rooms(self) -> dict[str, RoomConfig]:
-        return {file.stem: self._load(RoomConfig, file) for file in self._files("rooms")}
+        """Return all rooms by name. Files that were never valid are left out."""
+        return self._load_all(RoomConfig, "rooms")
 
     def room(self, name: str) -> RoomConfig:
         rooms = self.rooms()
         if name not in rooms:
+            self._raise_problem("rooms", name)
             raise NoSuchCrowd(f"There is no room {name}.", f"Rooms there are: {', '.join(rooms)}.")
         return rooms[name]
 
+    def problems(self) -> list[BadCrowdConfig]:
+        """What is wrong with files of rooms and personas, as they are now."""
+        found = [
+            self._read(kind, file)[1]
+            for kind, folder in ((RoomConfig, "rooms"), (Persona, "personas"))
+            for file in self._files(folder)
+        ]
+        return [problem for problem in found if problem is not None]
+
+    def stamps(self) -> dict[Path, FileStamp]:
+        """All files with what changes when they are edited."""
+        files = [*self._files("rooms"), *self._files("personas"), *self._files("moderation", "*.txt")]
+        return {file: stamp for file in files if (stamp := _stamp(file)) is not None}
+
     def write_room(self, name: str, changes: Mapping[str, Mapping[str, Any]]) -> RoomConfig:
         """Write a room with changed rules to the owner's folder. Nothing is written if the rules are invalid."""
+        self._raise_problem("rooms", name)
         values = self.room(name).model_dump(mode="json")
         for section, changed in changes.items():
             values[section] = {**values[section], **changed}
@@ -127,6 +214,8 @@ class CrowdConfigs:
             first = error.errors()[0]
             where = ".".join(map(str, first["loc"]))
             raise BadCrowdConfig(f"{where}: {first['msg']}.", "Correct it; nothing was changed.") from None
+        if problem := next(room_problems(room), ""):
+            raise BadCrowdConfig(problem, "Correct it; nothing was changed.")
         self._write("rooms", name, room)
         return room
 
@@ -150,12 +239,13 @@ class CrowdConfigs:
         write_atomic(file, text.encode(), durable=False)
 
     def personas(self) -> dict[str, Persona]:
-        """Return all personas by name, as their files are now."""
-        return {file.stem: self._load(Persona, file) for file in self._files("personas")}
+        """Return all personas by name, as their files are now. Files that were never valid are left out."""
+        return self._load_all(Persona, "personas")
 
     def persona(self, name: str) -> Persona:
         persona = self.personas().get(name)
         if persona is None:
+            self._raise_problem("personas", name)
             raise NoSuchCrowd(f"There is no persona {name}.", "`coterie crowd rooms` lists all personas.")
         return persona
 
@@ -164,32 +254,70 @@ class CrowdConfigs:
         personas = self.personas()
         missing = [name for name in room.roster if name not in personas]
         if missing:
+            self._raise_problem("personas", missing[0])
             raise BadCrowdConfig(
                 f"The room {room.name} lists {missing[0]}, but there is no such persona.",
                 "Create personas/NAME.toml, or remove the name from the room's file.",
             )
-        return [personas[name] for name in sorted(room.roster or personas)]
+        return [personas[name] for name in sorted(set(room.roster) or personas)]
 
     def moderator(self, room: RoomConfig) -> Moderator:
         folders = [folder / "moderation" for folder in self._folders]
         return Moderator(read_wordlists(folder for folder in folders if folder.is_dir()), room.moderation)
 
-    def _files(self, kind: str) -> list[Path]:
-        files = {file.name: file for folder in self._folders for file in (folder / kind).glob("*.toml")}
+    def _files(self, kind: str, pattern: str = "*.toml") -> list[Path]:
+        files = {file.name: file for folder in self._folders for file in (folder / kind).glob(pattern)}
         return [file for _, file in sorted(files.items())]
 
-    def _load(self, kind: type[S], file: Path) -> S:
-        modified = file.stat().st_mtime_ns
+    def _load_all(self, kind: type[S], folder: str) -> dict[str, S]:
+        loaded = ((file.stem, self._read(kind, file)[0]) for file in self._files(folder))
+        return {name: value for name, value in loaded if value is not None}
+
+    def _raise_problem(self, folder: str, name: str) -> None:
+        """Raise what is wrong with the file of this room or persona, if anything."""
+        kind = RoomConfig if folder == "rooms" else Persona
+        for file in self._files(folder):
+            if file.stem == name and (problem := self._read(kind, file)[1]) is not None:
+                raise problem
+
+    def _read(self, kind: type[S], file: Path) -> tuple[S | None, BadCrowdConfig | None]:
+        """Return the last valid version of a file, if there was one, and what is wrong with it now."""
+        stamp = _stamp(file)
         cached = self._cache.get(file)
-        if cached is not None and cached[0] == modified and isinstance(cached[1], kind):
-            return cached[1]
+        last = cached[1] if cached is not None and isinstance(cached[1], kind) else None
+        if stamp is None:  # deleted since it was listed
+            return None, None
+        if cached is not None and cached[0] == stamp:
+            return last, cached[2]
+        problem = None
         try:
-            value = load_config(kind, file=file).settings
-        except ConfigError as error:
-            raise BadCrowdConfig(f"{file.parent.name}/{file.name}: {error.what}", error.fix) from None
-        if getattr(value, "name", file.stem) != file.stem:
-            raise BadCrowdConfig(
-                f"{file.name} is about {getattr(value, 'name', '')}.", "Give the file the name in its `name` field."
-            )
-        self._cache[file] = (modified, value)
-        return value
+            last = _parse(kind, file)
+        except BadCrowdConfig as error:
+            problem = error
+        self._cache[file] = (stamp, last, problem)
+        return last, problem
+
+
+def _stamp(file: Path) -> FileStamp | None:
+    try:
+        status = file.stat()
+    except OSError:
+        return None
+    return status.st_mtime_ns, status.st_size
+
+
+def _parse(kind: type[S], file: Path) -> S:
+    where = f"{file.parent.name}/{file.name}"
+    try:
+        value = load_config(kind, file=file).settings
+    except ConfigError as error:
+        raise BadCrowdConfig(f"{where}: {error.what}", error.fix) from None
+    name = getattr(value, "name", file.stem)
+    if name != file.stem:
+        raise BadCrowdConfig(f"{where} is about {name}.", "Give the file the name in its `name` field.")
+    problems = room_problems(value) if isinstance(value, RoomConfig) else ()
+    if isinstance(value, Persona):
+        problems = persona_problems(value)
+    if problem := " ".join(problems):
+        raise BadCrowdConfig(f"{where}: {problem}", "Correct the file; it is read again by itself.")
+    return value

@@ -6,18 +6,19 @@ Sentences may come from a recogniser that loses punctuation, so word order count
 from __future__ import annotations
 
 import re
-import tomllib
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from pydantic import Field, ValidationError
+from pydantic import Field, field_validator
 
-from coterie.base.config import Section
+from coterie.base.config import Section, load_config
+from coterie.base.errors import ConfigError
+from coterie.base.values import MAX_DURATION_S
 from coterie.modes.crowd.chat_signals import chat_keywords
 from coterie.modes.crowd.errors import BadCrowdConfig
 from coterie.modes.crowd.protocol import StreamContext, StreamEvent
-from coterie.modes.crowd.protocol.messages import MAX_CONTEXT_BYTES, TimeWindow
+from coterie.modes.crowd.protocol.messages import EVENT_KINDS, MAX_CONTEXT_BYTES, TimeWindow
 
 _WINDOW_S = 90
 _MAX_KEYWORDS = 8
@@ -151,12 +152,24 @@ def detect_event(text: str) -> tuple[str, float] | None:
     return None
 
 
+_SCRIPT_FIX = "See docs/crowd.md for an example."
+_EVENT_NAME = re.compile(r"[a-z][a-z_]{0,39}")
+
+
 class ScriptLine(Section):
-    at: float = Field(ge=0)
+    at: float = Field(ge=0, le=MAX_DURATION_S, allow_inf_nan=False)
     """Seconds since the start."""
-    say: str = ""
+    say: str = Field(default="", max_length=2_000)
     event: str | None = None
-    confidence: float = Field(default=0.9, ge=0, le=1)
+    confidence: float = Field(default=0.9, ge=0, le=1, allow_inf_nan=False)
+
+    @field_validator("event")
+    @classmethod
+    def _event_kind(cls, event: str | None) -> str | None:
+        if event is not None and not _EVENT_NAME.fullmatch(event):
+            known = ", ".join(EVENT_KINDS)
+            raise ValueError(f"use {known}, or a name of your own in small letters and underscores")
+        return event
 
 
 class Script(Section):
@@ -167,12 +180,14 @@ class Script(Section):
 
     @classmethod
     def read(cls, file: Path) -> Script:
+        """Read and check a file. An error names the file, the line, the field and the allowed values."""
         try:
-            return cls.model_validate(tomllib.loads(file.read_text(encoding="utf-8")))
-        except (OSError, tomllib.TOMLDecodeError, ValidationError) as error:
-            raise BadCrowdConfig(
-                f"{file} is not a valid stream script: {error}.", "See docs/crowd.md for an example."
-            ) from None
+            script = load_config(cls, file=file).settings
+        except ConfigError as error:
+            raise BadCrowdConfig(f"{file.name} is not a valid stream script: {error.what}", _SCRIPT_FIX) from None
+        if not script.line:
+            raise BadCrowdConfig(f"There are no lines in the stream script {file.name}.", _SCRIPT_FIX)
+        return script
 
     @property
     def seconds(self) -> float:

@@ -11,6 +11,7 @@ from pathlib import Path
 from coterie.base.clock import Clock
 from coterie.base.errors import MissingExtra
 from coterie.base.logging import get_logger
+from coterie.base.text import one_line
 from coterie.modes.crowd.audio.source import AudioSource, can_synthesise, is_audio_source, synthesise_script
 from coterie.modes.crowd.audio.transcriber import create_recogniser, transcribe_stream
 from coterie.modes.crowd.errors import AudioUnavailable, BadCrowdConfig
@@ -21,8 +22,10 @@ from coterie.modes.crowd.settings import SHIPPED_CONFIGS
 SAMPLE = "sample"
 _SAMPLE_SCRIPT = SHIPPED_CONFIGS / "streams" / "left-door.toml"
 _log = get_logger(__name__)
-_TIMES = re.compile(r"(?:(\d+):)?(\d{1,2}):(\d{2})[.,](\d{1,3})\s+-->")
+_TIMES = re.compile(r"(?:(\d{1,4}):)?(\d{1,2}):(\d{2})[.,](\d{1,3})\s+-->")
 _TAGS = re.compile(r"<[^>]*>|\{\\[^}]*\}")
+_READ_CHARS = 65_536
+_FIX = "Give a script, subtitles, a text or audio file, or the URL of a stream."
 
 
 async def contexts_from_script(
@@ -55,11 +58,14 @@ async def follow_file(file: Path, *, every_s: float = 0.25) -> AsyncIterator[str
     with file.open(encoding="utf-8", errors="replace") as feed:
         rest = ""
         while True:
-            rest += feed.read()
-            *whole, rest = rest.split("\n")
+            read = feed.read(_READ_CHARS)
+            *whole, rest = (rest + read).split("\n")
             for line in whole:
                 yield line
-            if not whole:
+            if len(rest) > _READ_CHARS:  # a line without an end
+                yield rest
+                rest = ""
+            if not read:
                 await asyncio.sleep(every_s)
 
 
@@ -89,21 +95,26 @@ def _cues(subtitles: str) -> Iterator[ScriptLine]:
 def open_stream(
     name: str, room: str, clock: Clock, *, speed: float = 1.0, recogniser: str = "moonshine"
 ) -> AsyncIterator[StreamContext]:
-    """Return the contexts of a stream. Raises at once if there is no such stream."""
+    """Return the contexts of a stream. Raises at once if there is no such stream, or if its file is not valid."""
     if name == SAMPLE:
         return _sample_contexts(room, clock, speed, recogniser)
-    if is_audio_source(name):
-        return _audio_contexts(name, room, clock, speed, recogniser)
-    file = Path(name).expanduser()
+    try:
+        if is_audio_source(name):
+            return _audio_contexts(name, room, clock, speed, recogniser)
+        return _file_contexts(Path(name).expanduser(), room, clock, speed)
+    except (OSError, ValueError, RuntimeError) as error:  # not a path, not a URL, no such home folder, not readable
+        raise BadCrowdConfig(f"The stream {one_line(name, 200)} cannot be opened: {error}.", _FIX) from None
+
+
+def _file_contexts(file: Path, room: str, clock: Clock, speed: float) -> AsyncIterator[StreamContext]:
     if not file.is_file():
-        raise BadCrowdConfig(
-            f"There is no file {file}.", "Give a script, subtitles, a text or audio file, or the URL of a stream."
-        )
+        raise BadCrowdConfig(f"There is no file {one_line(str(file), 200)}.", _FIX)
     if file.suffix == ".toml":
         return contexts_from_script(Script.read(file), room, clock, speed=speed)
     if file.suffix in (".srt", ".vtt"):
         return contexts_from_script(read_subtitles(file), room, clock, speed=speed)
-    return contexts_from_lines(follow_file(file), room, clock)
+    with file.open(encoding="utf-8", errors="replace"):  # raises now if it cannot be read
+        return contexts_from_lines(follow_file(file), room, clock)
 
 
 async def _audio_contexts(
