@@ -157,7 +157,7 @@ def test_secret_fields_are_redacted_at_every_depth(tmp_path: Path) -> None:
             'llm.provider.a.urk (config.toml line 2) is not a setting; did you mean "url"?',
         ),
         ("[llm.spare]\nurk = ''\n", 'llm.spare.urk (config.toml line 2) is not a setting; did you mean "url"?'),
-        ("[[llm.order]]\nurk = ''\n", 'llm.order.0.urk (config.toml line 1) is not a setting; did you mean "url"?'),
+        ("[[llm.order]]\nurk = ''\n", 'llm.order.0.urk (config.toml line 2) is not a setting; did you mean "url"?'),
     ],
 )
 def test_a_typo_names_the_key_the_line_and_what_was_meant(tmp_path: Path, text: str, what: str) -> None:

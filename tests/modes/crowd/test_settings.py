@@ -99,8 +99,16 @@ def test_c5_an_invalid_file_raises_a_clear_error(tmp_path: Path, text: str, prob
 
 @pytest.mark.parametrize(
     "bad",
-    ["tempo.tick_s = 0.0", "tempo.tick_s = 1e-9", "tempo.rest_s = inf", "tempo.typing_per_s = nan"]
-    + ["tuning.events.hype = -3", "limits.slow_mode_s = 1e300", "limits.per_minute = nan", "tempo.tikc_s = 1"],
+    [
+        "tempo.tick_s = 0.0",
+        "tempo.tick_s = 1e-9",
+        "tempo.rest_s = inf",
+        "tempo.typing_per_s = nan",
+        "tuning.events.hype = -3",
+        "limits.slow_mode_s = 1e300",
+        "limits.per_minute = nan",
+        "tempo.tikc_s = 1",
+    ],
 )
 def test_c5_a_room_with_a_value_out_of_range_is_refused_with_its_field(tmp_path: Path, bad: str) -> None:
     (tmp_path / "rooms").mkdir()

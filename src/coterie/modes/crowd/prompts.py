@@ -1,8 +1,8 @@
 """The prompt for a persona's line: instructions, example exchanges and the current situation.
 
 The persona's own lines are given as earlier turns. A small model that is given a description instead tends to describe
-the stream or to repeat its instructions. What people and the stream say is data: it enters a prompt only through `quote`
-and `speaker_label`, so that it can neither end its quotation nor pretend to be a line of somebody else.
+the stream or to repeat its instructions. What people and the stream say is data: it enters a prompt only through
+`quote` and `speaker_label`, so that it can neither end its quotation nor pretend to be a line of somebody else.
 """
 
 from __future__ import annotations
