@@ -16,6 +16,7 @@ from coterie.base.clock import Clock, SystemClock
 from coterie.base.config import LoadedSettings, Section, example_config, load_config, resolve_reference
 from coterie.base.errors import CoterieError, ReadOnly
 from coterie.base.logging import LogSettings, get_logger
+from coterie.base.offload import close_workers
 from coterie.base.paths import Paths, write_atomic
 from coterie.base.secrets import SecretsStore, passphrase_from_env
 from coterie.base.supervisor import Supervisor
@@ -353,6 +354,7 @@ class App:
                 if isinstance(result, BaseException):
                     _log.error("background task failed", task=task.get_name(), error=str(result))
             await self.models.close()
+            await asyncio.to_thread(close_workers)
 
     @asynccontextmanager
     async def _matrix(self) -> AsyncIterator[None]:

@@ -59,6 +59,8 @@ def test_exit_codes_are_stable() -> None:
         "JobError": 1,
         "LeaseLost": 1,
         "SlowConsumer": 1,
+        "TooMuchWork": 1,
+        "Busy": 1,
         "ConfigError": 2,
         "MissingExtra": 3,
         "InUse": 4,

@@ -19,7 +19,9 @@
     │   └── WrongPassphrase      the passphrase does not decrypt it
     ├── JobError                 a job cannot be handled as asked
     │   └── LeaseLost            another worker has the job now; the result was not recorded
-    └── SlowConsumer             a subscriber fell behind; resume from the log
+    ├── SlowConsumer             a subscriber fell behind; resume from the log
+    ├── TooMuchWork              processing an input took too much time or memory and was stopped
+    └── Busy                     too much work waits already; try again later
 
 Other packages subclass these, in their `errors.py`.
 """
@@ -127,3 +129,11 @@ class LeaseLost(JobError):
 
 class SlowConsumer(CoterieError):
     pass
+
+
+class TooMuchWork(CoterieError):
+    http_status = 422
+
+
+class Busy(CoterieError):
+    http_status = 503
