@@ -20,12 +20,12 @@ from pathlib import Path
 from typing import Any
 
 from bench.lib.report import arguments, finish, log, progress, scratch_folder
+from coterie.modes.draft.committer import Committer
 from coterie.modes.draft.git import (
     CHANGE_TRAILER,
     MAIN_BRANCH,
     THREAD_TRAILER,
     CommitMessage,
-    Committer,
     DocumentRepository,
     DocumentVersion,
     GitAuthor,

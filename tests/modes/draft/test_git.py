@@ -15,6 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bench import git_accepts
+from coterie.modes.draft.committer import Committer
 from coterie.modes.draft.diff import apply_edits, edits_between, merge_texts, unified_diff
 from coterie.modes.draft.errors import EditConflict, NoSuchDocument, NotADocument, WorkspaceError
 from coterie.modes.draft.git import (
@@ -23,7 +24,6 @@ from coterie.modes.draft.git import (
     PROPOSED_BY_TRAILER,
     THREAD_TRAILER,
     CommitMessage,
-    Committer,
     DocumentRepository,
     DocumentVersion,
     GitAuthor,

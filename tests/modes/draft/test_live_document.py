@@ -7,9 +7,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from coterie.modes.draft import LiveDocumentGone, Update
+from coterie.modes.draft.committer import Committer
 from coterie.modes.draft.diff import TextEdit, edits_between, merge_keeping_both, word_diff
 from coterie.modes.draft.errors import InvalidUpdate
-from coterie.modes.draft.git import CommitMessage, Committer
+from coterie.modes.draft.git import CommitMessage
 from coterie.modes.draft.live_document import (
     ChangeSection,
     LiveDocument,

@@ -8,13 +8,13 @@ import subprocess
 import pytest
 
 from coterie.modes.draft import EditConflict, NotPending, PositionUnknown, StaleProposal
+from coterie.modes.draft.committer import Committer
 from coterie.modes.draft.git import (
     CHANGE_TRAILER,
     PROPOSED_BY_TRAILER,
     THREAD_TRAILER,
     UNDOES_TRAILER,
     CommitMessage,
-    Committer,
 )
 from tests.modes.draft.conftest import ANN, BO, LAMP, DraftHarness, change
 

@@ -19,10 +19,12 @@ import pygit2
 from coterie.base.clock import Clock
 from coterie.base.ids import new_id
 from coterie.base.paths import write_atomic
+from coterie.base.values import is_text
 from coterie.eventstore import NewEvent, Store
 from coterie.modes.draft.anchors import move_anchors
+from coterie.modes.draft.committer import CommitResult, Committer
 from coterie.modes.draft.diff import TextEdit, edits_between, merge_texts, unified_diff
-from coterie.modes.draft.errors import EditConflict, NoSuchDocument, NotADocument
+from coterie.modes.draft.errors import EditConflict, NoSuchDocument, NotADocument, WorkspaceError
 from coterie.modes.draft.events import (
     ChangeAccepted,
     ChangesMoved,
@@ -34,8 +36,6 @@ from coterie.modes.draft.git import (
     MARKDOWN_SUFFIXES,
     MAX_SIZE,
     CommitMessage,
-    CommitResult,
-    Committer,
     Contributor,
     DocumentRepository,
     DocumentVersion,
@@ -45,6 +45,8 @@ from coterie.modes.draft.git import (
 )
 from coterie.modes.draft.live_document import LiveDocument, LiveDocuments, Update, saved_events
 from coterie.modes.draft.queries import Proposal, ProposalQueries, ThreadQueries
+
+_WHOLE_PATH = "Give the whole path of a folder on this machine that you may read: /home/ana/texts"
 
 
 class GitWorkspaces:
@@ -57,13 +59,17 @@ class GitWorkspaces:
         self.folder = folder
         self._repositories: dict[str, DocumentRepository] = {}
 
+    async def adopt(self, folder: str, name: str = "") -> str:
+        """The id of the workspace of an existing folder, given by its whole path."""
+        return await self.open(await asyncio.to_thread(_existing_folder, folder), name)
+
     async def open(self, folder: Path, name: str = "") -> str:
         """The id of the folder's workspace, which is created if there is none."""
         resolved = await asyncio.to_thread(lambda: folder.expanduser().resolve())
         for workspace, (_, existing) in self._threads.workspaces().items():
             if existing == resolved:
                 return workspace
-        await asyncio.to_thread(DocumentRepository, resolved)
+        await asyncio.to_thread(lambda: DocumentRepository(resolved).check())
         workspace = new_id()
         opened = WorkspaceOpened(name=name or resolved.name, folder=str(resolved))
         await self._store.append([NewEvent(f"draft:{workspace}", opened)])
@@ -97,6 +103,23 @@ class GitWorkspaces:
     async def merge(self, workspace: str, source: str, target: str, contributor: Contributor) -> str:
         merge = Committer(self.repository(workspace)).merge
         return await asyncio.to_thread(merge, source, target, contributor.author, self._clock.now())
+
+
+def _existing_folder(folder: str) -> Path:
+    if not folder.strip() or not is_text(folder) or "\0" in folder:
+        raise WorkspaceError("This is not the path of a folder.", _WHOLE_PATH)
+    try:
+        path = Path(folder).expanduser()
+        if not path.is_absolute():
+            raise WorkspaceError(f"{folder[:200]} is not a whole path.", _WHOLE_PATH)
+        resolved = path.resolve(strict=True)
+        next(resolved.iterdir(), None)  # fails for a file, and for a folder that may not be read
+    except (OSError, RuntimeError) as error:
+        reason = error.strerror if isinstance(error, OSError) else str(error)
+        raise WorkspaceError(f"The folder {folder[:200]} cannot be opened ({reason}).", _WHOLE_PATH) from error
+    if not is_text(str(resolved)):
+        raise WorkspaceError("The folder's name is not UTF-8 text.", "Rename it, then open it.")
+    return resolved
 
 
 class Documents:

@@ -33,6 +33,12 @@ class EditConflict(DraftError):
         self.difference = difference
 
 
+class PathTaken(DraftError):
+    """The path of a new document is a folder, or lies below a file."""
+
+    http_status = 409
+
+
 class NotPending(DraftError):
     """The proposal was decided already."""
 

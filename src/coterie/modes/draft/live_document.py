@@ -18,13 +18,13 @@ from coterie.base.errors import CoterieError
 from coterie.base.ids import new_id
 from coterie.base.logging import get_logger
 from coterie.eventstore import BusMessage, NewEvent, Store, subject_token
+from coterie.modes.draft.committer import CommitResult
 from coterie.modes.draft.diff import TextEdit, apply_edits, edits_between, merge_keeping_both
 from coterie.modes.draft.errors import InvalidUpdate, LiveDocumentGone
 from coterie.modes.draft.events import DocumentSaved, ThreadNoted
 from coterie.modes.draft.git import (
     CO_AUTHOR_TRAILER,
     CommitMessage,
-    CommitResult,
     Contributor,
     DocumentVersion,
     EditFunction,

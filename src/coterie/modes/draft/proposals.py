@@ -15,6 +15,7 @@ from coterie.base.ids import new_id
 from coterie.characters import Characters
 from coterie.eventstore import NewEvent, Store
 from coterie.modes.draft.anchors import Anchor, anchor_at, find_similar, move_anchors
+from coterie.modes.draft.committer import CommitResult
 from coterie.modes.draft.diff import TextEdit, edits_between, merge_texts, unified_diff
 from coterie.modes.draft.documents import Documents, moved_event
 from coterie.modes.draft.edit_formats import EditBlock
@@ -34,7 +35,6 @@ from coterie.modes.draft.git import (
     THREAD_TRAILER,
     UNDOES_TRAILER,
     CommitMessage,
-    CommitResult,
     Contributor,
     DocumentVersion,
 )

@@ -7,6 +7,7 @@ import base64
 import itertools
 import json
 import re
+from pathlib import Path
 from typing import Any
 
 import httpx
@@ -214,3 +215,37 @@ async def test_f4_the_live_channel_of_a_document_page(web: Web) -> None:
     await said
     assert seen[:3] == ["snapshot", "user_turn", "assistant_turn_started"]
     assert "change_proposed" in seen
+
+
+async def test_f1_a_document_below_another_or_in_place_of_a_folder_is_refused(web: Web) -> None:
+    room = await Room(web).begin()
+    await room.put("notes/part.md", {"text": "Part.\n"})
+    for path in ("lamp.md/part.md", "lamp.md/a/b.md"):
+        assert "is a file" in (await room.put(path, {"text": "x"}, status=409))["error"]
+    await room.put("notes.md/part.md", {"text": "Part.\n"})
+    assert "is a folder" in (await room.put("notes.md", {"text": "x"}, status=409))["error"]
+    listed = [one["path"] for one in await web.get(f"{room.base}/documents")]
+    assert listed == ["lamp.md", "notes.md/part.md", "notes/part.md"]
+
+
+async def test_f1_a_folder_that_cannot_be_adopted_is_a_clear_error(web: Web, tmp_path: Path) -> None:
+    file, broken = tmp_path / "file", tmp_path / "broken"
+    file.write_text("text")
+    (broken / ".git").mkdir(parents=True)
+    paths = [
+        "",
+        " ",
+        "a",
+        str(file),
+        str(tmp_path / "missing"),
+        "/a\0b",
+        str(broken),
+        "/" + "x" * 5_000,
+        "~nobody-here",
+    ]
+    bodies = [json.dumps({"name": "Text", "folder": path}) for path in paths]
+    for body in [*bodies, '{"name": "Text", "folder": "/\\udc80"}']:
+        headers = {"Content-Type": "application/json"}
+        answer = await web.client.post("/draft/workspaces", content=body, headers=headers)
+        assert 400 <= answer.status_code < 500 and answer.json()["error"] and answer.json()["fix"], (body, answer.text)
+    assert await web.get("/draft/workspaces") == []

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import AsyncIterator, Callable, Coroutine
-from pathlib import Path
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Depends, Header, Request, Response, status
@@ -98,7 +97,7 @@ async def workspaces(draft: DraftDep) -> list[WorkspaceResponse]:
 async def open_workspace(draft: DraftDep, body: WorkspaceRequest) -> WorkspaceResponse:
     if body.folder is None:
         return _shape(draft, await draft.workspaces.create(body.name))
-    return _shape(draft, await draft.workspaces.open(Path(body.folder), body.name))
+    return _shape(draft, await draft.workspaces.adopt(body.folder, body.name))
 
 
 @router.get(_ONE + "/documents", summary="The documents of a branch")
