@@ -103,3 +103,45 @@ def test_s11_short_messages_are_not_classified() -> None:
     assert unmarked_segment(parse_segments("Just a word or two."), StorySettings().reader_from_words) is None
     assert unmarked_segment(parse_segments(" ".join(["word"] * 50)), StorySettings().reader_from_words) is not None
     assert unmarked_segment(parse_segments(" ".join(["word"] * 50)), 0) is None
+
+
+def _parse_slowly(text: str, marker: str) -> list[tuple[str, str]]:
+    """The marked and unmarked texts by a search of the whole rest at every character."""
+    closers = {"((": "))", "//": "\n", "[[": "]]"}
+    quotes = {'"': '"', "“": "”", "«": "»", "„": "“", "‹": "›"}
+    parts: list[tuple[str, str]] = []
+    position = 0
+    while position < len(text):
+        rest = text[position:]
+        stars = next((run for run in ("***", "**", "*") if rest.startswith(run)), "")
+        kind, content, length = "", rest[0], 1
+        if rest.startswith(marker):
+            content, closer, _ = rest[len(marker) :].partition(closers[marker])
+            kind, length = "ooc", len(marker) + len(content) + len(closer)
+        elif stars and stars in rest[len(stars) :]:
+            inside = rest[len(stars) :].partition(stars)[0]
+            if inside and not inside[0].isspace():
+                kind, content, length = "action", inside, 2 * len(stars) + len(inside)
+        elif rest[0] in quotes and quotes[rest[0]] in rest[1:]:
+            content = rest[: rest.index(quotes[rest[0]], 1) + 1]
+            kind, length = "dialogue", len(content)
+        if not kind and parts and not parts[-1][0]:
+            parts[-1] = ("", parts[-1][1] + content)
+        else:
+            parts.append((kind, content))
+        position += length
+    return [(kind, content.strip()) for kind, content in parts if content.strip()]
+
+
+@given(PROSE, st.sampled_from(["((", "//", "[["]))
+def test_s11_law_segments_are_those_of_a_search_at_every_character(text: str, marker: str) -> None:
+    segments = parse_segments(text, marker)
+    expected = _parse_slowly(text, marker)
+    notes = [content for kind, content in expected if kind == "ooc"]
+    assert [segment.text for segment in segments if segment.kind == "ooc"] == notes
+    marked = [content for kind, content in expected if kind == "action"]
+    actions = iter(segment.text for segment in segments if segment.kind == "action")
+    assert all(content in actions for content in marked), "in order, perhaps with narration between them"
+    assert "".join(segment.text for segment in segments).replace(" ", "") == "".join(
+        content for _, content in expected
+    ).replace(" ", "")

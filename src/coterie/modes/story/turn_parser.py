@@ -17,6 +17,7 @@ from coterie.llm import Caller, Models, Prompt, classify
 
 OOC_MARKER = "(("
 _CLOSERS = {"((": "))", "//": "\n", "[[": "]]", "{{": "}}", "<<": ">>", "(": ")", "[": "]"}
+_STARS = re.compile(r"\*{1,3}")
 _QUOTES = {'"': '"', "“": "”", "«": "»", "„": "“", "‹": "›"}
 
 SegmentKind = Literal["dialogue", "action", "ooc"]
@@ -25,20 +26,19 @@ SegmentKind = Literal["dialogue", "action", "ooc"]
 def parse_segments(text: str, ooc_marker: str = OOC_MARKER) -> list[Segment]:
     """The segments of a text, in order. Every character except marks is in exactly one of them."""
     segments: list[Segment] = []
-    unmarked = ""
-    position = 0
-    while position < len(text):
-        marked = _parse_marked(text, position, ooc_marker)
+    marks = _MarkParser(text, ooc_marker)
+    start = position = 0
+    while (position := marks.next_position(position)) < len(text):
+        marked = marks.parse(position)
         if marked is None:
-            unmarked += text[position]
             position += 1
             continue
-        _add_unmarked(segments, unmarked)
-        unmarked = ""
+        _add_unmarked(segments, text[start:position])
         kind, content, position = marked
+        start = position
         if content.strip():
             segments.append(Segment(kind=kind, text=content.strip()))
-    _add_unmarked(segments, unmarked)
+    _add_unmarked(segments, text[start:])
     return _with_narration(segments)
 
 
@@ -66,25 +66,49 @@ def turn_text(turn: Turn) -> str:
     return visible_text(turn.segments) if turn.by_person else turn.text.strip()
 
 
-def _parse_marked(text: str, position: int, ooc_marker: str) -> tuple[SegmentKind, str, int] | None:
-    """The marked text that begins at a position: its kind, its content, and the position after it."""
-    if ooc_marker and text.startswith(ooc_marker, position):
-        closer = _CLOSERS.get(ooc_marker, ooc_marker[::-1])
-        end = text.find(closer, position + len(ooc_marker))
-        # An unclosed note extends to the end: no part of it may reach a character.
-        stop = len(text) if end < 0 else end
-        return "ooc", text[position + len(ooc_marker) : stop], min(len(text), stop + len(closer))
-    if text[position] == "*":
-        run = re.match(r"\*{1,3}", text[position:])
-        marks = run[0] if run else "*"
-        end = text.find(marks, position + len(marks))
-        if end > position + len(marks) and not text[position + len(marks)].isspace():
-            return "action", text[position + len(marks) : end], end + len(marks)
-    if text[position] in _QUOTES:
-        end = text.find(_QUOTES[text[position]], position + 1)
-        if end > position:
-            return "dialogue", text[position : end + 1], end + 1
-    return None
+class _MarkParser:
+    """Parses marked text at given positions, in ascending order.
+
+    An end mark that was not found once is not searched again, so that a text of unclosed marks takes linear time.
+    """
+
+    def __init__(self, text: str, ooc_marker: str) -> None:
+        self._text = text
+        self._ooc_marker = ooc_marker
+        self._begins = re.compile("|".join([*([re.escape(ooc_marker)] if ooc_marker else []), r"\*", *_QUOTES]))
+        self._absent: set[str] = set()
+
+    def next_position(self, position: int) -> int:
+        """Where the next mark may begin; the end of the text if there is none."""
+        match = self._begins.search(self._text, position)
+        return match.start() if match else len(self._text)
+
+    def parse(self, position: int) -> tuple[SegmentKind, str, int] | None:
+        """The marked text that begins at a position: its kind, its content, and the position after it."""
+        text = self._text
+        if self._ooc_marker and text.startswith(self._ooc_marker, position):
+            closer = _CLOSERS.get(self._ooc_marker, self._ooc_marker[::-1])
+            end = text.find(closer, position + len(self._ooc_marker))
+            # An unclosed note extends to the end: no part of it may reach a character.
+            stop = len(text) if end < 0 else end
+            return "ooc", text[position + len(self._ooc_marker) : stop], min(len(text), stop + len(closer))
+        if run := _STARS.match(text, position):
+            end = self._find(run[0], run.end())
+            if end > run.end() and not text[run.end()].isspace():
+                return "action", text[run.end() : end], end + len(run[0])
+        elif text[position] in _QUOTES:
+            end = self._find(_QUOTES[text[position]], position + 1)
+            if end > position:
+                return "dialogue", text[position : end + 1], end + 1
+        return None
+
+    def _find(self, mark: str, start: int) -> int:
+        if mark in self._absent:
+            return -1
+        found = self._text.find(mark, start)
+        if found < 0:
+            self._absent.add(mark)
+        return found
 
 
 def _add_unmarked(segments: list[Segment], text: str) -> None:

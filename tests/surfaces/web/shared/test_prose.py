@@ -5,8 +5,18 @@ from html.parser import HTMLParser
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from markdown_it import MarkdownIt
 
-from coterie.surfaces.web.shared.prose import clean_line, excerpt, render_block, render_prose, split_blocks
+from coterie.surfaces.web.shared.prose import (
+    MAX_BLOCK_MARKS,
+    MAX_MARKS,
+    _without_markup,
+    clean_line,
+    excerpt,
+    render_block,
+    render_prose,
+    split_blocks,
+)
 
 ALLOWED = {"div", "p", "em", "strong", "blockquote", "br", "span"}
 
@@ -74,3 +84,49 @@ def test_law_a_finished_block_does_not_change_when_text_is_added(parts: list[str
 def test_a_line_without_marks() -> None:
     assert excerpt('*She nods.*\n\n"Come **in**."') == 'She nods. "Come in."'
     assert excerpt("word " * 60, 20) == "word word word word…"
+
+
+def _reference() -> MarkdownIt:
+    """The same formatting with markdown-it's own quotation marks, which take quadratic time."""
+    markdown = MarkdownIt("zero", {"html": False, "breaks": True, "typographer": True, "quotes": "“”‘’"})
+    return markdown.enable(
+        ["emphasis", "balance_pairs", "fragments_join", "blockquote", "newline", "smartquotes", "escape"]
+    )
+
+
+@given(st.lists(st.sampled_from(['"', "'", "*", "**", "_", "a", "1", " ", "\n", ".", "-", '\\"', "(", "“", "> "])))
+def test_law_quotation_marks_are_those_of_markdown_it(parts: list[str]) -> None:
+    text = "".join(parts)
+    assert render_block(text, "[[") == _reference().render(text)
+
+
+def test_a_block_full_of_marks_is_shown_without_formatting_but_escaped() -> None:
+    block = "*a* <b>\n" * MAX_BLOCK_MARKS
+    html = render_block(block)
+    assert "<em>" not in html
+    assert html.startswith("<p>*a* &lt;b&gt;<br />\n*a*")
+    assert Seen(html).tags == {"p", "br"}
+
+
+def test_after_very_many_marks_the_rest_of_a_text_is_shown_without_formatting() -> None:
+    html = render_prose("\n\n".join(["*She nods.*"] * MAX_MARKS))
+    assert html.startswith('<div class="block" dir="auto"><p><em>She nods.</em></p>')
+    assert html.endswith('<div class="block" dir="auto"><p>*She nods.*</p>\n</div>')
+    assert html.count("She nods.") == MAX_MARKS
+
+
+def test_a_chapter_is_formatted_to_its_end() -> None:
+    paragraph = '*She turns.* "I know," she says, "that it\'s late." ' * 12
+    html = render_prose("\n\n".join([paragraph.strip()] * 100))
+    assert html.count("<em>She turns.</em> “I know,” she says, “that it’s late.”") == 1_200
+
+
+@given(st.text("ab *_\n\u200b", max_size=60), st.integers(1, 9), st.integers(0, 60))
+def test_law_an_excerpt_does_not_depend_on_the_length_of_the_text(text: str, times: int, length: int) -> None:
+    text = text * times
+    line = _without_markup(text)
+    assert excerpt(text, length + 2) == (line if len(line) <= length + 2 else line[: length + 1].rstrip() + "…")
+
+
+def test_an_excerpt_begins_after_long_white_space() -> None:
+    assert excerpt(" \n" * 50_000 + "*word* " * 20, 12) == "word word w…"

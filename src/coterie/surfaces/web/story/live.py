@@ -62,6 +62,8 @@ INSTANCE = "instance"
 _MAX_MISSED = 5_000
 """After this many events a fresh start is less to read than what was missed."""
 _HEARTBEAT_S = 15
+_LONG_TEXT = 20_000
+"""Characters of a turn. The HTML of longer ones is not cached: it would fill the memory."""
 
 
 def can_resume(feed: Feed, after: int) -> bool:
@@ -109,13 +111,15 @@ class TurnView:
     marker: str = NOTE_MARKER
 
     def html(self) -> str:
-        return _html(self)
+        return (_cached_html if len(self.text) <= _LONG_TEXT else _html)(self)
 
 
-@lru_cache(maxsize=4_096)
 def _html(turn: TurnView) -> str:
-    """Cached: most turns never change again, and every tab and reload asks for the same ones."""
     return render("story/turn.html", turn=turn)
+
+
+_cached_html = lru_cache(maxsize=4_096)(_html)
+"""Most turns never change again, and every tab and reload asks for the same ones."""
 
 
 @dataclass(frozen=True)
@@ -152,6 +156,8 @@ class TurnRenderer:
     async def html(self, turn: Turn, speakers: Speakers, *, last: bool) -> str:
         """The last turn comes with the number of its alternatives."""
         swipes = await self.swipes(turn) if last else None
+        if len(turn.text) > _LONG_TEXT:
+            await asyncio.sleep(0)  # a page may have many such turns: others are answered in between
         return self._view(turn, speakers, swipes).html()
 
     async def latest_turns(self, room: str, before: int | None = None) -> tuple[int, str, int | None]:
