@@ -104,7 +104,9 @@ class DeskFixture:
     async def __aenter__(self) -> DeskFixture:
         character = await self._characters.save(Identity(name="Mara", persona="Mara gets things done."))
         self._character = character.id
-        self._workers = [asyncio.create_task(worker.run(asyncio.Event())) for worker in self.desk.job_workers()]
+        self._workers = [
+            asyncio.create_task(worker.run(asyncio.Event())) for worker in self.desk.job_workers().values()
+        ]
         return self
 
     async def __aexit__(self, *_: object) -> None:

@@ -144,7 +144,7 @@ class DeskInstance:
     @asynccontextmanager
     async def working(self) -> AsyncIterator[None]:
         stop = asyncio.Event()
-        tasks = [asyncio.create_task(worker.run(stop)) for worker in self.desk.job_workers()]
+        tasks = [asyncio.create_task(worker.run(stop)) for worker in self.desk.job_workers().values()]
         tasks.append(asyncio.create_task(self.desk.stalled_processes.run(stop)))
         async with attached(self.router, self.webhook):
             yield

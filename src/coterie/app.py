@@ -7,10 +7,9 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import AsyncIterator, Callable, Iterator, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
 from contextlib import asynccontextmanager, contextmanager
 from functools import partial
-from typing import Any
 
 from coterie.base.clock import Clock, SystemClock
 from coterie.base.config import LoadedSettings, Section, example_config, load_config, resolve_reference
@@ -68,11 +67,13 @@ from coterie.ops import (
     BackupService,
     BackupTaker,
     Doctor,
+    Health,
     Metrics,
     RequiredPackage,
     SettingsEditor,
     SnapshotTaker,
     StorageSettings,
+    check_health,
     log_snapshot_warning,
 )
 from coterie.surfaces.matrix import MatrixSettings
@@ -213,10 +214,9 @@ class App:
         self.store = store
         self._clock = clock or SystemClock()
         self.supervisor = supervisor or Supervisor(self._clock)
-        self._metrics = Metrics(store)
+        self._metrics = Metrics(store, self.supervisor)
         self._snapshots = SnapshotTaker(store, paths, settings.storage, self._clock)
         self._backups = BackupTaker(paths, settings.storage, self._clock)
-        self._background_tasks: list[asyncio.Task[Any]] = []
         self.models = models or Models(settings.models, clock=self._clock, store=store)
         self.characters = Characters(store)
         self.memory = Memory(store, clock=self._clock)
@@ -244,6 +244,7 @@ class App:
             self._clock,
             paths.root / "drafts",
             may_open,
+            self.supervisor,
         )
         self.crowd = CrowdService(store, self.memory, self.models, self._clock, paths.root / "configs", self.supervisor)
         self._crowd_metrics = CrowdMetrics(self.crowd, store.bus)
@@ -273,6 +274,7 @@ class App:
             settings.agents,
             notify=lambda outgoing, token: self.message_router.notify(outgoing, token),
             room_of=lambda context: self.message_router.chats.rooms.room_of(context),
+            supervisor=self.supervisor,
         )
         all_conversations: list[Conversation] = [
             StoryConversation(store, self.story, self.characters, self.feed),
@@ -281,7 +283,14 @@ class App:
         ]
         conversations = {conversation.mode: conversation for conversation in all_conversations}
         self.message_router = MessageRouter(
-            store, self._clock, self.characters, self.people, conversations, settings.surfaces, self.agents
+            store,
+            self._clock,
+            self.characters,
+            self.people,
+            conversations,
+            settings.surfaces,
+            self.agents,
+            self.supervisor,
         )
 
     @property
@@ -319,18 +328,18 @@ class App:
             schedules=self.store.schedules,
             serialize_by=serialize_by_chat,
         )
-        self._background_tasks = [
-            asyncio.create_task(worker.run(stop), name="jobs"),
-            asyncio.create_task(self._snapshots.run(stop), name="snapshots"),
-            asyncio.create_task(self._crowd_metrics.run(stop), name="crowd metrics"),
-            *(asyncio.create_task(desk_worker.run(stop), name="desk") for desk_worker in self.desk.job_workers()),
-            asyncio.create_task(self.desk.stalled_processes.run(stop), name="stalled desk processes"),
-            asyncio.create_task(self.remote.run(stop), name="agents"),
-            asyncio.create_task(self.desk.maintenance.run(stop), name="desk maintenance"),
-        ]
-        if self.settings.desk.tool_servers:
-            servers = self.desk.mcp_servers.run(stop)
-            self._background_tasks.append(asyncio.create_task(servers, name="tool servers"))
+        runs = {
+            "jobs": worker.run,
+            "snapshots": self._snapshots.run,
+            "crowd metrics": self._crowd_metrics.run,
+            **{f"desk jobs: {name}": desk_worker.run for name, desk_worker in self.desk.job_workers().items()},
+            "stalled desk processes": self.desk.stalled_processes.run,
+            "agents": self.remote.run,
+            "desk maintenance": self.desk.maintenance.run,
+        }
+        for name, run in runs.items():
+            self.supervisor.start(name, partial(_run_until, stop, run))
+        self.desk.mcp_servers.start(self.supervisor, stop)
         await self.desk.sandbox.status()  # logs a problem now instead of at the first use
         self.models.warm_up()
         _log.info("started", version=self._version, database=str(self.paths.database))
@@ -346,13 +355,7 @@ class App:
             await self.draft.close()
             stop.set()
             self.desk.processes.interrupt_all()
-            for task, result in zip(
-                self._background_tasks,
-                await asyncio.gather(*self._background_tasks, return_exceptions=True),
-                strict=True,
-            ):
-                if isinstance(result, BaseException):
-                    _log.error("background task failed", task=task.get_name(), error=str(result))
+            await self.supervisor.finish()
             await self.models.close()
             await asyncio.to_thread(close_workers)
 
@@ -375,13 +378,8 @@ class App:
         async with matrix.running():
             yield
 
-    def healthy(self) -> bool:
-        try:
-            self.store.query("SELECT 1")
-        except CoterieError as error:
-            _log.error("unhealthy", error=str(error))
-            return False
-        return self.store.is_writable and not any(task.done() for task in self._background_tasks)
+    def health(self) -> Health:
+        return check_health(self.store, self.supervisor)
 
     def metrics(self) -> bytes:
         return self._metrics.text() + self._crowd_metrics.text()
@@ -396,6 +394,13 @@ class App:
         ]
 
 
+async def _run_until(stop: asyncio.Event, run: Callable[[asyncio.Event], Awaitable[None]]) -> None:
+    """A task that ends before the server stops has failed."""
+    await run(stop)
+    if not stop.is_set():
+        raise RuntimeError("It ended by itself.")
+
+
 def build_doctor(paths: Paths, clock: Clock | None = None) -> Doctor:
     """The doctor with the checks of all packages, configured by the settings."""
     from coterie.llm import Catalogue, check_providers
@@ -407,6 +412,7 @@ def build_doctor(paths: Paths, clock: Clock | None = None) -> Doctor:
         packages_check,
         port_check,
         providers_check,
+        running_server_check,
         tools_check,
     )
 
@@ -429,6 +435,7 @@ def build_doctor(paths: Paths, clock: Clock | None = None) -> Doctor:
 
     extra_checks = [
         port_check(paths, settings.server.host, settings.server.port),
+        running_server_check(paths, settings.server.host, settings.server.port),
         packages_check(_required_packages(settings)),
         providers_check(lambda: asyncio.run(check_providers(Catalogue(settings.models)))),
         sandbox,

@@ -5,9 +5,9 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Iterator
 
-import pytest
 from structlog.testing import capture_logs
 
+from coterie.base.supervisor import Supervisor
 from coterie.messaging.delivery import RoomQueue
 from coterie.messaging.protocol import RoomRef
 
@@ -33,8 +33,7 @@ async def test_p4_a_failing_step_while_closing_is_neither_logged_nor_retried() -
     assert (begun, logs, queue.is_running) == ([KITCHEN], [], False)
 
 
-async def test_p4_a_failing_step_is_logged_and_retried(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("coterie.messaging.delivery._PAUSE_AFTER_ERROR_S", 0)
+async def test_p4_a_failing_step_is_logged_and_retried() -> None:
     outcomes: Iterator[bool | None] = iter([None, True, False])
 
     async def step(_: RoomRef) -> bool:
@@ -42,9 +41,9 @@ async def test_p4_a_failing_step_is_logged_and_retried(monkeypatch: pytest.Monke
             raise RuntimeError("The disk is full.")
         return outcome
 
-    queue = RoomQueue("inbox", step)
+    queue = RoomQueue("inbox", step, Supervisor(min_delay_s=0.001))
     with capture_logs() as logs:
         queue.schedule(KITCHEN)
         await queue.wait_idle()
-    assert [(line["event"], line["log_level"]) for line in logs] == [("room queue failed", "error")]
+    assert [(line["event"], line["log_level"]) for line in logs] == [("background task failed", "error")]
     assert list(outcomes) == []

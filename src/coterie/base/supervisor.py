@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable, Coroutine
 from contextlib import suppress
+from contextvars import ContextVar
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any, Literal, TypeVar
@@ -25,8 +26,9 @@ MAX_DELAY_S = 60.0
 STABLE_S = 5.0
 """A task that was started again counts as healthy after it has run for this long."""
 
-TaskStatus = Literal["running", "degraded", "retrying", "ended"]
+TaskStatus = Literal["running", "degraded", "retrying", "ended", "failed"]
 T = TypeVar("T")
+_current: ContextVar[SupervisedTask | None] = ContextVar("supervised task", default=None)
 _once: set[asyncio.Task[Any]] = set()
 """The event loop keeps only weak references to tasks."""
 
@@ -42,16 +44,54 @@ def run_once(name: str, work: Coroutine[Any, Any, T]) -> asyncio.Task[T]:
 def _log_failure(task: asyncio.Task[Any]) -> None:
     _once.discard(task)
     if not task.cancelled() and (error := task.exception()) is not None:
-        known = isinstance(error, CoterieError)
-        _log.error(
-            "background task failed", task=task.get_name(), error=describe(error)[0], exc_info=None if known else error
-        )
+        _log.error("background task failed", task=task.get_name(), error=describe(error)[0], exc_info=_traceback(error))
+
+
+def report_problem(what: str, fix: str = "") -> None:
+    """Called in a supervised task: it runs, but the part that it serves does not work (no connection, no login)."""
+    if (task := _current.get()) is not None:
+        task.report_problem(what, fix)
+
+
+def report_recovery() -> None:
+    """Called in a supervised task: the part that it serves works."""
+    if (task := _current.get()) is not None:
+        task.report_recovery()
+
+
+async def unless_stopped(stop: asyncio.Event, work: Coroutine[Any, Any, T]) -> T | None:
+    """The result of the work; None if `stop` is set before it ends, and then it is cancelled."""
+    tasks = working, _ = asyncio.ensure_future(work), asyncio.ensure_future(stop.wait())
+    try:
+        await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+        return working.result() if working.done() else None
+    finally:
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+
+async def pause(stop: asyncio.Event, seconds: float) -> None:
+    """Sleep, but not longer than until `stop` is set."""
+    with suppress(TimeoutError):
+        async with asyncio.timeout(seconds):
+            await stop.wait()
+
+
+def _first_cause(error: BaseException) -> BaseException:
+    while isinstance(error, BaseExceptionGroup):
+        error = error.exceptions[0]
+    return error
+
+
+def _traceback(error: BaseException) -> BaseException | None:
+    """Known errors need no traceback: they say what to do."""
+    return None if isinstance(_first_cause(error), CoterieError) else error
 
 
 def describe(error: BaseException) -> tuple[str, str]:
     """What happened and what to do, with secrets redacted. A group is described by its first failure."""
-    while isinstance(error, BaseExceptionGroup):
-        error = error.exceptions[0]
+    error = _first_cause(error)
     if isinstance(error, CoterieError):
         return redact(error.what), redact(error.fix)
     return redact(f"{type(error).__name__}: {error}"), "It is started again by itself; the server's log has details."
@@ -72,6 +112,11 @@ class TaskState:
     since: datetime | None = None
     """When the problem began, if there is one."""
     retry_at: datetime | None = None
+
+    @property
+    def part(self) -> str:
+        """The part of the application, without the name of a person, room or server."""
+        return self.name.partition(": ")[0]
 
     @property
     def healthy(self) -> bool:
@@ -127,10 +172,14 @@ class SupervisedTask:
     def _has_recovered(self) -> bool:
         return self._retry_at is None and self._clock.monotonic() - self._started_at >= STABLE_S
 
-    async def stop(self) -> None:
-        """Cancel the task and wait for its end. It is not started again if it fails meanwhile."""
+    def cancel(self) -> None:
+        """Cancel the task. It is not started again if it fails meanwhile, and its name is free at once."""
         self._finishing.set()
         self._task.cancel()
+
+    async def stop(self) -> None:
+        """Cancel the task and wait for its end."""
+        self.cancel()
         await asyncio.gather(self._task, return_exceptions=True)
 
     async def finish(self) -> None:
@@ -146,11 +195,17 @@ class SupervisedTask:
     def done(self) -> bool:
         return self._task.done()
 
+    @property
+    def ends(self) -> bool:
+        """Whether it has ended, or was told to end."""
+        return self._task.done() or self._finishing.is_set()
+
     def on_end(self, call: Callable[[], None]) -> None:
         """Call a function once the task has ended."""
         self._task.add_done_callback(lambda _task: call())
 
     async def _run_forever(self) -> None:
+        _current.set(self)
         while True:
             self._started_at = self._clock.monotonic()
             try:
@@ -158,9 +213,7 @@ class SupervisedTask:
             except Exception as error:
                 if self._clock.monotonic() - self._started_at >= MAX_DELAY_S:
                     self._failures_in_a_row = 0
-                with suppress(TimeoutError):
-                    async with asyncio.timeout(self._record_failure(error)):
-                        await self._finishing.wait()
+                await pause(self._finishing, self._record_failure(error))
                 if self._finishing.is_set():
                     return
                 self._retry_at = None
@@ -178,14 +231,13 @@ class SupervisedTask:
         self._reported = None
         self._since = self._since or now
         self._retry_at = now + timedelta(seconds=delay_s)
-        # Known errors need no traceback: they say what to do.
         _log.error(
             "background task failed",
             task=self.name,
             failures=self._failures,
             retry_in_s=round(delay_s, 1),
             error=what,
-            exc_info=None if isinstance(error, CoterieError) else error,
+            exc_info=_traceback(error),
         )
         return delay_s
 
@@ -201,10 +253,11 @@ class Supervisor:
     def start(self, name: str, run: Callable[[], Awaitable[None]]) -> SupervisedTask:
         """Run in the background; `run` is called again after every failure, until it returns or is stopped.
 
-        The name must be unique among the tasks that have not ended: it is shown to people.
+        The name must be unique among the tasks that run, since it is shown to people: the name of the part, which says
+        nothing private, and after ": " which one, if there are several.
         """
         previous = self._tasks.pop(name, None)
-        if previous is not None and not previous.done:
+        if previous is not None and not previous.ends:
             self._tasks[name] = previous
             raise ValueError(f"A task named {name!r} runs already.")
         failures = previous.state.failures if previous is not None else 0

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from coterie.base.errors import CoterieError
 from coterie.base.logging import get_logger
 from coterie.base.redaction import redact
+from coterie.base.supervisor import run_once
 from coterie.conversation.events import AssistantTokens, AssistantTurn
 from coterie.conversation.reply_filters import SpeakerGuard
 from coterie.conversation.turns import Turn, TurnQueries
@@ -67,7 +68,7 @@ class Replies:
         """
         start_recorded: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         run = self._run(room, reply_id, reply, speaker, jobs_after, guard or SpeakerGuard(), start_recorded)
-        task = self._running[room] = asyncio.create_task(run, name=f"reply {reply_id}")
+        task = self._running[room] = run_once(f"reply {reply_id}", run)
         task.add_done_callback(lambda _: self._running.pop(room, None) if self._running.get(room) is task else None)
         if not start_events:
             start_recorded.set_result(None)
@@ -141,7 +142,7 @@ class Replies:
     ) -> AssistantTurn:
         buffer = self._buffers[room] = _ReplyBuffer(self._store, room, reply_id, speaker)
         truncated, why, status, complete = False, "", None, False
-        flush_task = asyncio.create_task(buffer.flush_regularly())
+        flush_task = run_once(f"store reply {reply_id}", buffer.flush_regularly())
         try:
             async for chunk in reply:
                 if not start_recorded.done():

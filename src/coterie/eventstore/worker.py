@@ -16,6 +16,7 @@ from coterie.base.errors import CoterieError, LeaseLost, SlowConsumer
 from coterie.base.ids import new_id
 from coterie.base.logging import get_logger
 from coterie.base.redaction import redact
+from coterie.base.supervisor import run_once
 from coterie.eventstore.bus import Bus
 from coterie.eventstore.events import NewEvent
 from coterie.eventstore.jobs import READY, Job, Jobs, NewJob
@@ -69,20 +70,29 @@ class Worker:
         self._wake = asyncio.Event()
 
     async def run(self, stop: asyncio.Event) -> None:
-        """Run jobs until `stop` is set, then wait for the running ones."""
-        listener = asyncio.create_task(self._listen())
-        stopper = asyncio.create_task(self._wake_on_stop(stop))
+        """Run jobs until `stop` is set, then wait for the running ones.
+
+        If it fails, the running jobs go on; it can be called again.
+        """
         try:
-            while not stop.is_set():
-                self._wake.clear()
-                await self._lease_due()
-                with suppress(TimeoutError):
-                    async with asyncio.timeout(await self._seconds_until_next()):
-                        await self._wake.wait()
+            async with asyncio.TaskGroup() as tasks:
+                helpers = [tasks.create_task(self._listen()), tasks.create_task(self._wake_on_stop(stop))]
+                while not stop.is_set():
+                    self._wake.clear()
+                    await self._lease_due()
+                    with suppress(TimeoutError):
+                        async with asyncio.timeout(await self._seconds_until_next()):
+                            await self._wake.wait()
+                for helper in helpers:
+                    helper.cancel()
+        except asyncio.CancelledError:
+            for job in self._running:
+                job.cancel()
+            await asyncio.gather(*self._running, return_exceptions=True)
+            raise
         finally:
-            for task in (listener, stopper):
-                task.cancel()
-            await asyncio.gather(listener, stopper, *self._running, return_exceptions=True)
+            if stop.is_set():
+                await asyncio.gather(*self._running, return_exceptions=True)
 
     async def drain(self) -> int:
         """Run every job that is due now, one after the other; return their number."""
@@ -104,12 +114,12 @@ class Worker:
             return
         leased = await self._jobs.lease(list(self._handlers), holder=self._holder, limit=free, seconds=self._lease_s)
         for job in leased:
-            task = asyncio.create_task(self._run_job(job))
+            task = run_once(f"job {job.key}", self._run_job(job))
             self._running.add(task)
             task.add_done_callback(self._on_done)
 
     async def _run_job(self, job: Job) -> None:
-        extender = asyncio.create_task(self._extend_lease(job))
+        extender = run_once(f"lease of job {job.key}", self._extend_lease(job))
         key = self._serialize_by(job)
         lock = self._locks.setdefault(key, asyncio.Lock()) if key is not None else nullcontext()
         try:

@@ -10,6 +10,7 @@ from datetime import datetime, time, timedelta, tzinfo
 from typing import Any, Literal
 
 from coterie.base.clock import Clock
+from coterie.base.supervisor import run_once
 from coterie.eventstore import Event, NewEvent, Payload, Projection, Rows, Store, on, upcaster
 from coterie.llm.errors import CapReached
 from coterie.llm.messages import Tokens
@@ -209,7 +210,7 @@ class Ledger:
             actual = UsageTotal(event.usd_micros, event.tokens_in + event.tokens_out, 1)
             self._totals[event.day] = self.total(event.day) + actual
         self._reservations.pop(id(reservation), None)
-        return asyncio.create_task(self.record(event))
+        return run_once("record of a model call", self.record(event))
 
     async def record(self, event: Payload) -> None:
         if self._store is not None:

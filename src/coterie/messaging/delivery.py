@@ -14,6 +14,7 @@ import hashlib
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
+from functools import partial
 from typing import Literal
 
 from pydantic import TypeAdapter
@@ -21,6 +22,7 @@ from pydantic import TypeAdapter
 from coterie.base.clock import Clock, from_micros, to_micros
 from coterie.base.logging import get_logger
 from coterie.base.redaction import redact
+from coterie.base.supervisor import SupervisedTask, Supervisor
 from coterie.eventstore import Event, LogReader, NewEvent, Payload, Projection, Rows, Store, backoff_s, on
 from coterie.messaging.errors import PlatformRateLimited, PlatformRefused, PlatformUnreachable
 from coterie.messaging.inbox import room_stream
@@ -37,7 +39,6 @@ Step = Callable[[RoomRef], Awaitable[bool]]
 """Processes the next item of a room; False if there is none."""
 GIVE_UP_AFTER = timedelta(hours=24)
 MAX_PAUSE_S = 60.0
-_PAUSE_AFTER_ERROR_S = 5.0
 _log = get_logger(__name__)
 
 
@@ -197,13 +198,15 @@ class Outbox:
 class RoomQueue:
     """Processes one item after the other in each room, all rooms concurrently.
 
-    The pending work is in the projections, so a crash loses nothing. A room's task ends when its work is done.
+    The pending work is in the projections, so a crash loses nothing. A room's task ends when its work is done. If it
+    fails, because of a full disk for example, it is started again, and other rooms go on.
     """
 
-    def __init__(self, name: str, step: Step) -> None:
+    def __init__(self, name: str, step: Step, supervisor: Supervisor | None = None) -> None:
         self._name = name
         self._step = step
-        self._running: dict[RoomRef, asyncio.Task[None]] = {}
+        self._supervisor = supervisor or Supervisor()
+        self._running: dict[RoomRef, SupervisedTask] = {}
         self._again: set[RoomRef] = set()
         self._closed = False
 
@@ -211,8 +214,8 @@ class RoomQueue:
         """There may be work in this room."""
         self._again.add(room)
         if room not in self._running and not self._closed:
-            task = asyncio.create_task(self._run(room), name=f"{self._name} {room.surface}/{room.id}")
-            self._running[room] = task
+            name = f"{self._name}: {room.surface}/{room.id}"
+            self._running[room] = self._supervisor.start(name, partial(self._run, room))
 
     @property
     def is_running(self) -> bool:
@@ -224,35 +227,25 @@ class RoomQueue:
     async def wait_idle(self) -> None:
         """Wait until no room has work."""
         while self._running:
-            await asyncio.wait(list(self._running.values()))
+            await asyncio.gather(*(task.wait() for task in self._running.values()))
 
     async def close(self) -> None:
         self._closed = True
-        tasks = list(self._running.values())
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
+        await asyncio.gather(*(task.stop() for task in self._running.values()))
+        self._running.clear()
 
     async def _run(self, room: RoomRef) -> None:
         try:
             while room in self._again:
                 self._again.discard(room)
-                while await self._attempt(room):
+                while await self._step(room):
                     pass
-        finally:
-            # Nothing is awaited between the last check and this line, so a later `schedule` starts a new task.
-            self._running.pop(room, None)
-
-    async def _attempt(self, room: RoomRef) -> bool:
-        try:
-            return await self._step(room)
         except Exception:
-            if self._closed:
-                return False  # the surface may be closed already; the work is in the log
-            # A full disk, for example: the work stays in the log, and other rooms go on.
-            _log.exception("room queue failed", queue=self._name, surface=room.surface, room=room.id)
-            await asyncio.sleep(_PAUSE_AFTER_ERROR_S)
-            return True
+            if not self._closed:  # else the surface may be closed already; the work is in the log
+                self._again.add(room)
+                raise
+        # Nothing is awaited between the last check and this line, so a later `schedule` starts a new task.
+        self._running.pop(room, None)
 
 
 class DeliveryWorker:
@@ -262,9 +255,10 @@ class DeliveryWorker:
         clock: Clock,
         surfaces: Mapping[str, Surface],
         sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
+        supervisor: Supervisor | None = None,
     ) -> None:
         self.outbox = Outbox(store)
-        self.queue = RoomQueue("outbox", self._step)
+        self.queue = RoomQueue("outgoing messages", self._step, supervisor)
         self._store = store
         self._clock = clock
         self._surfaces = surfaces

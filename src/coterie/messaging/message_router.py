@@ -12,6 +12,7 @@ from contextlib import suppress
 
 from coterie.base.clock import Clock
 from coterie.base.errors import CoterieError
+from coterie.base.supervisor import SupervisedTask, Supervisor, run_once
 from coterie.characters import Characters, People
 from coterie.eventstore import NewEvent, Projection, Store
 from coterie.messaging.agents import AgentRegistry
@@ -69,15 +70,17 @@ class MessageRouter:
         conversations: dict[str, Conversation],
         settings: SurfacesSettings,
         agents: AgentRegistry | None = None,
+        supervisor: Supervisor | None = None,
     ) -> None:
+        supervisor = supervisor or Supervisor(clock)
         self.surfaces: dict[str, Surface] = {}
         self.dispatcher = MessageDispatcher()
         self.people = people
         self.chats = ChatRouter(store, characters, people, conversations, settings, agents)
-        self.delivery = DeliveryWorker(store, clock, self.surfaces)
+        self.delivery = DeliveryWorker(store, clock, self.surfaces, supervisor=supervisor)
         permissions = Permissions(people, clock, settings, self.surfaces, self.chats.rooms)
         self.inbound = InboundProcessor(
-            store, clock, self.dispatcher, self.surfaces, self.delivery, permissions, settings
+            store, clock, self.dispatcher, self.surfaces, self.delivery, permissions, settings, supervisor
         )
         self._store = store
         Commands(store, self.chats, self.surfaces, settings).register(self.dispatcher)
@@ -124,9 +127,11 @@ class InboundProcessor:
         delivery: DeliveryWorker,
         permissions: Permissions,
         settings: SurfacesSettings,
+        supervisor: Supervisor,
     ) -> None:
         self.inbox = Inbox(store)
-        self.queue = RoomQueue("inbox", self._step)
+        self.queue = RoomQueue("incoming messages", self._step, supervisor)
+        self._supervisor = supervisor
         self._batcher = MessageBatcher(self.inbox, clock, settings, permissions.may_speak_in)
         self._store = store
         self._clock = clock
@@ -135,7 +140,7 @@ class InboundProcessor:
         self._delivery = delivery
         self._permissions = permissions
         self._settings = settings
-        self._immediate: set[asyncio.Task[None]] = set()
+        self._immediate: set[SupervisedTask] = set()
         self._waiters: dict[int, asyncio.Event] = {}
 
     async def accept(self, incoming: Sequence[Incoming], cursor: SurfaceSynced | None = None) -> list[int]:
@@ -170,20 +175,23 @@ class InboundProcessor:
 
     async def wait_idle(self) -> None:
         await self.queue.wait_idle()
-        await asyncio.gather(*self._immediate)
+        await asyncio.gather(*(task.wait() for task in self._immediate))
 
     async def close(self) -> None:
         await self.queue.close()
-        await asyncio.gather(*self._immediate, return_exceptions=True)
+        await asyncio.gather(*(task.finish() for task in self._immediate))
 
     def _answer_immediately(self, received_id: int, incoming: IncomingCommand) -> None:
         async def answer() -> None:
             if self.inbox.state(received_id) == "waiting":
                 await self._answer([ReceivedMessage(received_id, incoming, None, self._clock.now())])
 
-        task = asyncio.create_task(answer(), name=f"immediate {incoming.name}")
+        name = f"command: {incoming.name} {received_id}"
+        if any(task.name == name for task in self._immediate):  # received again while it is answered
+            return
+        task = self._supervisor.start(name, answer)
         self._immediate.add(task)
-        task.add_done_callback(self._immediate.discard)
+        task.on_end(lambda: self._immediate.discard(task))
 
     async def _step(self, room: RoomRef) -> bool:
         waiting = self.inbox.waiting(room)
@@ -206,7 +214,7 @@ class InboundProcessor:
         streamed = StreamedMessage(surface, self._store, self._clock, stream_token, shown_before)
         deliverables: list[Deliverable] = []
         typing_at: float | None = None
-        slow_notice = asyncio.create_task(self._notify_if_slow(surface, incoming, token, batch[0].id))
+        slow_notice = run_once("notice of a slow answer", self._notify_if_slow(surface, incoming, token, batch[0].id))
         is_known = self._permissions.is_known(incoming.account)
         answers = self._dispatcher.dispatch(incoming) if is_known else self._permissions.refuse(incoming)
         try:

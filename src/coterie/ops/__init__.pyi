@@ -17,7 +17,10 @@ from .doctor import deliveries_check as deliveries_check
 from .doctor import packages_check as packages_check
 from .doctor import port_check as port_check
 from .doctor import providers_check as providers_check
+from .doctor import running_server_check as running_server_check
 from .doctor import tools_check as tools_check
+from .health import Health as Health
+from .health import check_health as check_health
 from .metrics import Metrics as Metrics
 from .settings_editor import Setting as Setting
 from .settings_editor import SettingsEditor as SettingsEditor

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import closing
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from typing import Literal
+from typing import Any, Literal
 
 from coterie.base.clock import Clock
 from coterie.base.errors import CoterieError, InUse
@@ -23,6 +23,8 @@ from coterie.messaging import Outbox, OutboxProjection
 from coterie.ops.backups import list_backups
 
 _LOW_DISK_BYTES = 1 << 30
+_HEALTH_TIMEOUT_S = 10.0
+_SEE_STATUS_PAGE = "System status in the web page shows the error and what to do."
 _WAL_BUG_FIXED_IN = (3, 51, 3)
 
 CheckState = Literal["ok", "note", "bad"]
@@ -244,6 +246,39 @@ def port_check(paths: Paths, host: str, number: int) -> Check:
         yield CheckResult("Port", "ok", f"{host}:{number} is free")
 
     return port
+
+
+def running_server_check(paths: Paths, host: str, number: int, fetch: Callable[[str], Any] | None = None) -> Check:
+    """Ask the server that runs, if one does, which of its background tasks have a problem."""
+
+    def server_health() -> Iterator[CheckResult]:
+        if not _running(paths):
+            return
+        address = host if host not in ("", "0.0.0.0", "::") else "127.0.0.1"  # noqa: S104 - compared, not bound
+        url = f"http://{f'[{address}]' if ':' in address else address}:{number}/health"
+        try:
+            health = (fetch or _fetch_json)(url)
+            parts = [(str(part["name"]), part) for part in health.get("parts", ())]
+        except (OSError, ValueError, TypeError, KeyError, AttributeError) as error:
+            fix = "If it was started with another port, set server.port in the settings; otherwise restart it."
+            yield CheckResult("Background tasks", "note", f"the server does not answer at {url} ({error})", fix)
+            return
+        for name, part in parts:
+            what = f"{name}: {part.get('error') or part.get('status')}"
+            yield CheckResult("Background tasks", "bad", what, part.get("fix") or _SEE_STATUS_PAGE)
+        if not parts:
+            yield CheckResult("Background tasks", "ok", "all of them work")
+
+    return server_health
+
+
+def _fetch_json(url: str) -> Any:
+    import httpx
+
+    try:
+        return httpx.get(url, timeout=_HEALTH_TIMEOUT_S, trust_env=False).json()
+    except httpx.HTTPError as error:
+        raise OSError(f"{type(error).__name__}: {error}") from error
 
 
 def clock_check(paths: Paths, system_clock: Clock) -> Check:

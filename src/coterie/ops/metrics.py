@@ -1,4 +1,4 @@
-"""Metrics of the event store in Prometheus' text format, read from the store on each request."""
+"""Metrics of the event store and the background tasks in Prometheus' text format, read on each request."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from prometheus_client import CollectorRegistry, ProcessCollector, generate_late
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
+from coterie.base.supervisor import Supervisor
 from coterie.eventstore import Store
 
 
@@ -31,10 +32,26 @@ class StoreCollector(Collector):
         yield GaugeMetricFamily("coterie_database_bytes", "Size of the database file.", size)
 
 
+class TaskCollector(Collector):
+    def __init__(self, supervisor: Supervisor) -> None:
+        self._supervisor = supervisor
+
+    def collect(self) -> Iterator[Metric]:
+        failures = CounterMetricFamily(
+            "coterie_task_failures", "Failures of background tasks since the start.", labels=["task"]
+        )
+        healthy = GaugeMetricFamily("coterie_task_healthy", "Whether a background task works: 1 or 0.", labels=["task"])
+        for state in self._supervisor.states():
+            failures.add_metric([state.name], state.failures)
+            healthy.add_metric([state.name], int(state.healthy))
+        yield from (failures, healthy)
+
+
 class Metrics:
-    def __init__(self, store: Store) -> None:
+    def __init__(self, store: Store, supervisor: Supervisor) -> None:
         self._registry = CollectorRegistry()
         self._registry.register(StoreCollector(store))
+        self._registry.register(TaskCollector(supervisor))
         ProcessCollector(registry=self._registry)
 
     def text(self) -> bytes:

@@ -11,6 +11,7 @@ from contextlib import asynccontextmanager
 import pytest
 from pydantic import SecretStr, ValidationError
 
+from coterie.base.supervisor import Supervisor
 from coterie.llm.messages import ToolCall
 from coterie.modes.desk.agents.tools import McpServers, Toolbox
 from coterie.modes.desk.settings import McpServerSettings
@@ -23,14 +24,14 @@ READ_ONLY = ("add", "environment", "fail")
 
 @asynccontextmanager
 async def running(servers: McpServers) -> AsyncIterator[McpServers]:
-    stop = asyncio.Event()
-    task = asyncio.create_task(servers.run(stop))
+    stop, supervisor = asyncio.Event(), Supervisor()
+    servers.start(supervisor, stop)
     async with asyncio.timeout(60):
         while not all(state.connected for state in servers.states.values()):
             await asyncio.sleep(0.02)
     yield servers
     stop.set()
-    await task
+    await supervisor.finish()
 
 
 async def test_d20_tools_of_a_program_work_and_need_confirmation(
@@ -73,12 +74,15 @@ async def test_tools_over_http_and_the_reason_of_a_missing_connection(harness: D
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
     servers = McpServers({"remote": McpServerSettings(url=f"http://127.0.0.1:{port}/mcp")}, lambda: None)
-    stop = asyncio.Event()
-    task = asyncio.create_task(servers.run(stop))
+    stop, supervisor = asyncio.Event(), Supervisor()
+    servers.start(supervisor, stop)
     async with asyncio.timeout(60):
         while "Not connected yet" in servers.states["remote"].why:
             await asyncio.sleep(0.02)
     assert servers.states["remote"].why and servers.tools == []
+    (problem,) = supervisor.problems()
+    assert (problem.name, problem.status) == ("MCP server: remote", "degraded")
+    assert "not connected" in problem.error and "[desk.tool_servers.remote]" in problem.fix
 
     process = await asyncio.create_subprocess_exec(*COMMAND, str(port))
     try:
@@ -89,9 +93,10 @@ async def test_tools_over_http_and_the_reason_of_a_missing_connection(harness: D
             ToolCall(id="1", name="remote_add", arguments='{"a": 2, "b": 3}'), confirmed=True
         )
         assert "The sum is 5." in text
+        assert supervisor.problems() == []
     finally:
         stop.set()
-        await task
+        await supervisor.finish()
         process.terminate()
         await process.wait()
 

@@ -40,7 +40,7 @@ def extra_tools(gate: asyncio.Event, blocked: list[int]) -> list[AgentTool]:
 async def running(tmp_path: Path, script: Script, extra_tools: list[AgentTool]) -> AsyncIterator[DeskHarness]:
     harness = DeskHarness(tmp_path, SystemClock(), script, extra_tools)  # type: ignore[arg-type]
     stop = asyncio.Event()
-    workers = [asyncio.create_task(worker.run(stop)) for worker in harness.desk.job_workers()]
+    workers = [asyncio.create_task(worker.run(stop)) for worker in harness.desk.job_workers().values()]
     yield harness
     stop.set()
     await asyncio.gather(*workers)

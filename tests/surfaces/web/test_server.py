@@ -7,9 +7,11 @@ from typing import Any
 
 import httpx
 import pytest
+from pydantic import SecretStr
 
 from coterie.base.errors import ConfigError, CoterieError, DiskFull
 from coterie.base.redaction import redact
+from coterie.base.supervisor import TaskState
 from coterie.characters.people import People, Visits
 from coterie.characters.service import Characters
 from coterie.characters.workspace import Workspaces
@@ -22,6 +24,7 @@ from coterie.modes.desk import DeskService
 from coterie.modes.draft import DraftService
 from coterie.modes.story import CharacterImporter, StoryService
 from coterie.ops.backups import BackupService
+from coterie.ops.health import Health
 from coterie.ops.settings_editor import SettingsEditor
 from coterie.surfaces.web.server import create_web
 from tests.surfaces.web.conftest import Web
@@ -48,11 +51,11 @@ class FakeServices:
     code_minutes = 15
 
     def __init__(self) -> None:
-        self.well = True
+        self.now = Health("ok")
         self.error: CoterieError | None = None
 
-    def healthy(self) -> bool:
-        return self.well
+    def health(self) -> Health:
+        return self.now
 
     def metrics(self) -> bytes:
         return b"coterie_events_total 3.0\n"
@@ -81,10 +84,35 @@ async def test_health_says_ok(client: httpx.AsyncClient) -> None:
 
 
 async def test_health_turns_503_when_the_server_is_unhealthy(client: httpx.AsyncClient, services: FakeServices) -> None:
-    services.well = False
+    services.now = Health("failing")
     answer = await client.get("/health")
     assert (answer.status_code, answer.json()) == (503, {"status": "failing"})
     assert (await client.head("/health")).status_code == 503
+
+
+async def test_health_names_the_parts_that_have_a_problem(services: FakeServices) -> None:
+    problems = [
+        TaskState("agent: Mira", "degraded", 2, "Mira cannot be reached.", "Start it."),
+        TaskState("agent: Bo", "degraded", 0, "Bo cannot be reached.", "Start it."),
+    ]
+    services.now = Health("degraded", problems)
+    anybody = {"status": "degraded", "parts": [{"name": "agent", "status": "degraded"}]}
+    for password, expected in ((None, services.now.details()), (SecretStr("hunter2"), anybody)):
+        transport = httpx.ASGITransport(create_web(services, password))
+        async with httpx.AsyncClient(transport=transport, base_url="http://127.0.0.1") as client:
+            answer = await client.get("/health")
+            assert (answer.status_code, answer.json()) == (200, expected)
+            if password is not None:
+                await client.post("/login", json={"password": "hunter2"})
+                answer = await client.get("/health")
+            assert answer.json()["parts"][0] == {
+                "name": "agent: Mira",
+                "status": "degraded",
+                "error": "Mira cannot be reached.",
+                "fix": "Start it.",
+                "failures": 2,
+                "since": None,
+            }
 
 
 @pytest.mark.parametrize("path", ["/about", "/health"])

@@ -22,6 +22,7 @@ from pydantic import SecretStr
 from coterie.base.clock import Clock, SystemClock
 from coterie.base.logging import get_logger
 from coterie.base.redaction import redact
+from coterie.base.supervisor import run_once
 from coterie.llm.embedded.gguf import find_weights
 from coterie.llm.errors import ModelCrashed, ModelUnavailable
 from coterie.llm.hosted import HostedProvider, check_real_requests, import_libraries
@@ -153,8 +154,7 @@ class EmbeddedProcess:
         stderr_tail: deque[str] = deque(maxlen=20)
         if process.stdin is None or process.stdout is None or process.stderr is None:
             raise RuntimeError("The process was started without its pipes.")
-        stderr_reader = asyncio.create_task(_collect_stderr(process.stderr, stderr_tail))
-        stderr_reader.add_done_callback(lambda task: task.cancelled() or task.exception())
+        run_once("error output of the embedded model", _collect_stderr(process.stderr, stderr_tail))
         try:
             process.stdin.write(json.dumps(options).encode() + b"\n")
             async with asyncio.timeout(settings.start_s):
@@ -264,7 +264,7 @@ class EmbeddedProvider:
             self._cancel_unload()
             try:
                 running = await self._start()
-                watch = asyncio.create_task(self._kill_if_hung(running))
+                watch = run_once("watch the embedded model", self._kill_if_hung(running))
                 try:
                     async with aclosing(running.client.stream(request)) as chunks:
                         async for chunk in chunks:
@@ -336,7 +336,7 @@ class EmbeddedProvider:
     def _unload(self) -> None:
         if self._queue.idle and self._running is not None:
             running, self._running = self._running, None
-            task = asyncio.create_task(_stop(running))
+            task = run_once("stop the embedded model", _stop(running))
             self._stop_tasks.add(task)
             task.add_done_callback(self._stop_tasks.discard)
 

@@ -103,7 +103,7 @@ class CrowdService:
             gateway = Gateway(self._store, admission_for(rules, authored, self.configs.moderator(rules)), self._clock)
             await gateway.recover()
             room = self._rooms[name] = CrowdRoom(rules, authored, gateway, self._store)
-            room.broadcast_task = self._supervisor.start(f"crowd room {name}", room.run)
+            room.broadcast_task = self._supervisor.start(f"crowd room: {name}", room.run)
             return room
 
     async def change_rules(self, name: str, changes: Mapping[str, Mapping[str, Any]]) -> CrowdRoom:
@@ -149,7 +149,7 @@ class CrowdService:
         room.stream, room.line_source = stream, line_source
         self._set_state(room, "waking")
         room.session_task = self._supervisor.start(
-            f"crowd session {name}", lambda: self._run_session(room, open_contexts, line_source, speed)
+            f"crowd session: {name}", lambda: self._run_session(room, open_contexts, line_source, speed)
         )
         return room
 

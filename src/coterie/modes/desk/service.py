@@ -178,8 +178,9 @@ class DeskService:
         self.maintenance = DeskMaintenance(
             store, self.queries, self.bulletins, audience, memory, models, clock, self.stalled_processes
         )
-        self._job_groups: list[tuple[int, dict[str, Handler]]] = [
+        self._job_groups: list[tuple[str, int, dict[str, Handler]]] = [
             (
+                "messages",
                 16,
                 {
                     MESSAGE_JOB: channel.handle_message,
@@ -188,6 +189,7 @@ class DeskService:
                 },
             ),
             (
+                "branches",
                 16,
                 {
                     BRANCH_JOB: branches.run_branch,
@@ -195,7 +197,7 @@ class DeskService:
                     SCHEDULE_JOB: self.schedules.run,
                 },
             ),
-            (64, {WORKER_JOB: workers.run_turn}),
+            ("workers", 64, {WORKER_JOB: workers.run_turn}),
         ]
 
     async def open(self, character: str, person: str, title: str = "") -> str:
@@ -232,12 +234,12 @@ class DeskService:
         self._worker_tools.clear()
 
     def handlers(self) -> dict[str, Handler]:
-        return {kind: handler for _, handlers in self._job_groups for kind, handler in handlers.items()}
+        return {kind: handler for *_, handlers in self._job_groups for kind, handler in handlers.items()}
 
-    def job_workers(self) -> list[Worker]:
+    def job_workers(self) -> dict[str, Worker]:
         """One job worker per kind of process, so that busy workers never delay a reply."""
-        return [
-            Worker(
+        return {
+            name: Worker(
                 self._store.jobs,
                 handlers,
                 clock=self._clock,
@@ -246,8 +248,8 @@ class DeskService:
                 lease_s=self._lease_s,
                 serialize_by=serialization_key,
             )
-            for concurrency, handlers in self._job_groups
-        ]
+            for name, concurrency, handlers in self._job_groups
+        }
 
     def workspace_folder(self, character: str) -> Path:
         """The folder of a character's commands and files, separate from the texts that its owner wrote."""

@@ -19,6 +19,7 @@ import pygit2
 from coterie.base.clock import Clock
 from coterie.base.ids import new_id
 from coterie.base.paths import write_atomic
+from coterie.base.supervisor import Supervisor
 from coterie.base.values import is_text
 from coterie.eventstore import NewEvent, Store
 from coterie.modes.draft.anchors import move_anchors
@@ -126,14 +127,19 @@ class Documents:
     """Reads and writes documents. Every command holds the branch's lock and starts with `sync`."""
 
     def __init__(
-        self, store: Store, workspaces: GitWorkspaces, threads: ThreadQueries, proposals: ProposalQueries, clock: Clock
+        self,
+        store: Store,
+        workspaces: GitWorkspaces,
+        threads: ThreadQueries,
+        proposals: ProposalQueries,
+        supervisor: Supervisor,
     ) -> None:
         self._store = store
         self.workspaces = workspaces
         self._threads = threads
         self._proposals = proposals
         self._locks: WeakValueDictionary[tuple[str, str], asyncio.Lock] = WeakValueDictionary()
-        self.live = LiveDocuments(store, clock, workspaces.commit, self.commit_typing)
+        self.live = LiveDocuments(store, supervisor, workspaces.commit, self.commit_typing)
 
     def lock(self, workspace: str, branch: str) -> asyncio.Lock:
         """Hold it while something is decided about a branch."""

@@ -8,15 +8,14 @@ count UTF-16 units, as browsers do. After a pause, typed text is committed.
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import re
 from collections.abc import Awaitable, Callable, Collection, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 
-from coterie.base.clock import Clock
-from coterie.base.errors import CoterieError
 from coterie.base.ids import new_id
 from coterie.base.logging import get_logger
+from coterie.base.supervisor import SupervisedTask, Supervisor, describe
 from coterie.eventstore import BusMessage, NewEvent, Store, subject_token
 from coterie.modes.draft.committer import CommitResult
 from coterie.modes.draft.diff import TextEdit, apply_edits, edits_between, merge_keeping_both
@@ -141,14 +140,15 @@ class LiveDocument:
 class LiveDocuments:
     """The live documents of this process, and the timers that commit what was typed in them."""
 
-    def __init__(self, store: Store, clock: Clock, commit: Commit, commit_typing: CommitTyping) -> None:
+    def __init__(self, store: Store, supervisor: Supervisor, commit: Commit, commit_typing: CommitTyping) -> None:
         self._store = store
-        self._clock = clock
+        self._supervisor = supervisor
         self._commit = commit
         self._commit_typing = commit_typing
         self._documents: dict[_Key, LiveDocument] = {}
-        self._timers: dict[_Key, asyncio.Task[None]] = {}
+        self._timers: dict[_Key, SupervisedTask] = {}
         self._typing_since: dict[_Key, float] = {}
+        self._commit_at: dict[_Key, float] = {}
 
     def get(self, workspace: str, document: str, branch: str) -> LiveDocument | None:
         return self._documents.get((workspace, branch, document))
@@ -176,15 +176,15 @@ class LiveDocuments:
         return 0 if live is None else 2 * live.version + (not live.unsaved)
 
     def schedule_commit(self, workspace: str, live: LiveDocument) -> None:
-        """Publish new updates, and restart the timer of the next commit."""
+        """Publish new updates, and put off the next commit."""
         self._publish(workspace, live)
         key = (workspace, live.branch, live.document)
-        now = self._clock.monotonic()
+        now = asyncio.get_running_loop().time()
         since = self._typing_since.setdefault(key, now)
-        if (timer := self._timers.get(key)) is not None:
-            timer.cancel()
-        wait = max(0.0, min(COMMIT_PAUSE_S, since + COMMIT_LATEST_S - now))
-        self._timers[key] = asyncio.create_task(self._commit_after(key, wait), name="commit typed text")
+        self._commit_at[key] = min(now + COMMIT_PAUSE_S, since + COMMIT_LATEST_S)
+        if key not in self._timers or self._timers[key].done:
+            name = f"commit of typed text: {live.document} ({live.branch}, {workspace})"
+            self._timers[key] = self._supervisor.start(name, partial(self._commit_when_due, key))
 
     async def commit(self, workspace: str, document: str, branch: str) -> None:
         """Commit typed text, if there is any. The branch's lock must be held."""
@@ -219,23 +219,28 @@ class LiveDocuments:
     async def close(self) -> None:
         """Commit all typed text, before the server stops."""
         for timer in self._timers.values():
-            timer.cancel()
+            await timer.stop()
+        self._timers.clear()
         for (workspace, branch, document), live in list(self._documents.items()):
             if live.unsaved:
-                with contextlib.suppress(CoterieError):
+                try:
                     await self._commit_typing(workspace, document, branch)
+                except Exception as error:
+                    _log.error("typed text not committed", document=document, error=describe(error)[0])
         self._documents.clear()
 
-    async def _commit_after(self, key: _Key, wait: float) -> None:
-        await asyncio.sleep(wait)
+    async def _commit_when_due(self, key: _Key) -> None:
+        """Commit after a pause in typing. If that fails, the text is still here and in the pages that have it open."""
         workspace, branch, document = key
-        self._timers.pop(key, None)
-        self._typing_since.pop(key, None)
-        try:
+        while (due := self._commit_at.get(key)) is not None:
+            if (wait := due - asyncio.get_running_loop().time()) > 0:
+                await asyncio.sleep(wait)
+                continue
+            self._typing_since.pop(key, None)
             await self._commit_typing(workspace, document, branch)
-        except CoterieError as error:
-            # The text is still here, and in every page that has it open; the next pause tries again.
-            _log.warning("typed text not committed", document=document, error=error.what)
+            if self._commit_at.get(key) == due:
+                del self._commit_at[key]
+        del self._timers[key]
 
     def _publish(self, workspace: str, live: LiveDocument) -> None:
         self._store.bus.publish([BusMessage(f"live_document.{subject_token(workspace)}", live.version)])

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from coterie.base.clock import Clock
+from coterie.base.supervisor import Supervisor
 from coterie.characters import Characters
 from coterie.conversation import Feed, Replies, TurnQueries
 from coterie.eventstore import Handler, Store
@@ -31,6 +32,7 @@ class DraftService:
         clock: Clock,
         folder: Path,
         list_readers: ListReaders = tuple,
+        supervisor: Supervisor | None = None,
     ) -> None:
         """New workspaces are created in `folder`. `list_readers` names the people beside the owner who can open
         documents."""
@@ -42,7 +44,9 @@ class DraftService:
         self.feed = Feed(store, self.replies)
         self.memory = ThreadMemory(store, memory, list_readers)
         self.workspaces = GitWorkspaces(store, self.thread_queries, clock, folder)
-        self.documents = Documents(store, self.workspaces, self.thread_queries, self.proposal_queries, clock)
+        self.documents = Documents(
+            store, self.workspaces, self.thread_queries, self.proposal_queries, supervisor or Supervisor(clock)
+        )
         self.local_files = LocalFiles(self.documents)
         self.proposals = Proposals(store, characters, self.documents, self.thread_queries, self.proposal_queries)
         self.threads = Threads(

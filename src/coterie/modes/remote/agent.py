@@ -23,6 +23,7 @@ from websockets.http11 import Request, Response
 
 from coterie.base.ids import new_id
 from coterie.base.logging import get_logger
+from coterie.base.supervisor import run_once
 from coterie.modes.remote.protocol import (
     CHUNK_SIZE,
     MAX_FRAME_SIZE,
@@ -133,7 +134,7 @@ class Agent:
             server = await stack.enter_async_context(
                 serve(self._handle_connection, host, port, process_request=self._authorize, max_size=MAX_FRAME_SIZE)
             )
-            heartbeats = asyncio.create_task(self._send_heartbeats())
+            heartbeats = run_once("heartbeats", self._send_heartbeats())
             stack.callback(heartbeats.cancel)
             yield f"ws://{host}:{next(iter(server.sockets)).getsockname()[1]}"
 
@@ -202,7 +203,7 @@ class Agent:
                 self._begin(running)
 
     def _begin(self, running: _RunningTask) -> None:
-        running.task = asyncio.create_task(self._run_task(running), name=f"message {running.message.id}")
+        running.task = run_once(f"message {running.message.id}", self._run_task(running))
 
     async def _run_task(self, running: _RunningTask) -> None:
         message = running.message

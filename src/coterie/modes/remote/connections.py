@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Any, Protocol
 
 from pydantic import Field
 from websockets.asyncio.client import ClientConnection, connect
@@ -16,6 +16,7 @@ from websockets.exceptions import ConnectionClosedError, InvalidStatus, WebSocke
 from coterie.base.config import Section
 from coterie.base.logging import get_logger
 from coterie.base.redaction import redact
+from coterie.base.supervisor import SupervisedTask, Supervisor, pause, report_problem, report_recovery, run_once
 from coterie.characters import Character, Characters, NoSuchCharacter
 from coterie.eventstore import backoff_s
 from coterie.messaging import (
@@ -112,7 +113,7 @@ class AgentConnection(Protocol):
         """Let the agent discard a message whose reply is stored."""
         ...
 
-    async def close(self) -> None: ...
+    def close(self) -> Coroutine[Any, Any, None]: ...
 
 
 class _PendingRequest:
@@ -135,8 +136,16 @@ class WebSocketConnection:
     `silence_timeout_s` without a sign of it; connecting is attempted for as long as the agent is registered.
     """
 
-    def __init__(self, name: str, entry: AgentEntry, settings: AgentsSettings, on_push: OnPush) -> None:
+    def __init__(
+        self,
+        name: str,
+        entry: AgentEntry,
+        settings: AgentsSettings,
+        on_push: OnPush,
+        supervisor: Supervisor | None = None,
+    ) -> None:
         """`name` is the character's, for messages to people."""
+        self._supervisor = supervisor or Supervisor()
         self._name = name
         self._entry = entry
         self._settings = settings
@@ -148,16 +157,21 @@ class WebSocketConnection:
         self._retry_now = asyncio.Event()
         self._outcome_known = asyncio.Event()
         """Set once the connection is open, or has failed for good."""
-        self._task: asyncio.Task[None] | None = None
+        self._task: SupervisedTask | None = None
 
     def start(self) -> None:
         if self._task is None:
-            self._task = asyncio.create_task(self._keep_connected(), name=f"agent {self._name}")
+            self._task = self._supervisor.start(f"agent: {self._name}", self._keep_connected)
 
-    async def close(self) -> None:
+    def close(self) -> Coroutine[Any, Any, None]:
+        """Close at once; the result waits for the end."""
         if self._task is not None:
             self._task.cancel()
-            await asyncio.gather(self._task, return_exceptions=True)
+        return self._wait_closed()
+
+    async def _wait_closed(self) -> None:
+        if self._task is not None:
+            await self._task.wait()
 
     async def ask(self, request: AgentRequest) -> AsyncIterator[AgentUpdate]:
         self.start()
@@ -219,8 +233,8 @@ class WebSocketConnection:
             except (OSError, WebSocketException, TimeoutError) as error:
                 self._record_error(self._unreachable(), cause=f"{type(error).__name__}: {error}")
             except Exception:
-                _log.exception("the connection to an agent failed", agent=self._name)
                 self._record_error(AgentUnreachable(f"The connection to {self._name} does not work."))
+                raise
             finally:
                 self._socket = None
             attempts += 1
@@ -257,8 +271,10 @@ class WebSocketConnection:
         self._epoch, self._socket, self._last_error = hello.epoch, socket, None
         self._outcome_known.set()
         _log.info("an agent is connected", agent=self._name)
+        report_recovery()
         # In tasks, so that sending a large file does not delay receiving.
-        sending = [asyncio.create_task(self._send_request(socket, pending)) for pending in self._pending.values()]
+        name = f"message to {self._name}"
+        sending = [run_once(name, self._send_request(socket, pending)) for pending in self._pending.values()]
         try:
             async for frame in socket:
                 await self._handle_frame(socket, parse_agent_frame(frame))
@@ -325,6 +341,8 @@ class WebSocketConnection:
         if str(error) != str(self._last_error):
             _log.warning("an agent has an error", agent=self._name, error=redact(str(error)), cause=redact(cause))
         self._last_error = error
+        shown = self._public_error(error)
+        report_problem(shown.what, shown.fix)
         for pending in self._pending.values():
             pending.error = error
             if permanent:
@@ -406,6 +424,7 @@ class AgentConnections:
         settings: AgentsSettings,
         notify: Notify,
         room_of: Callable[[str], RoomRef | None],
+        supervisor: Supervisor | None = None,
     ) -> None:
         """`room_of` returns the room of a chat."""
         self._registry = registry
@@ -414,6 +433,7 @@ class AgentConnections:
         self._settings = settings
         self._notify = notify
         self._room_of = room_of
+        self._supervisor = supervisor or Supervisor()
         self._connections: dict[str, tuple[AgentEntry, AgentConnection]] = {}
         self._closing: set[asyncio.Task[None]] = set()
 
@@ -421,8 +441,7 @@ class AgentConnections:
         """Keep a connection to every registered agent, following changes of the registry."""
         while not stop.is_set():
             self.sync_registry()
-            with suppress(TimeoutError):
-                await asyncio.wait_for(stop.wait(), _SYNC_INTERVAL_S)
+            await pause(stop, _SYNC_INTERVAL_S)
         await self.close()
 
     def sync_registry(self) -> None:
@@ -450,7 +469,11 @@ class AgentConnections:
             connection = ScriptedConnection(entry)
         else:
             connection = WebSocketConnection(
-                character.name, entry, self._settings, lambda push: self._deliver_push(character, push)
+                character.name,
+                entry,
+                self._settings,
+                lambda push: self._deliver_push(character, push),
+                self._supervisor,
             )
             connection.start()
         self._connections[character.id] = (entry, connection)
@@ -463,7 +486,7 @@ class AgentConnections:
 
     def _disconnect(self, character_id: str) -> None:
         _, connection = self._connections.pop(character_id)
-        task = asyncio.create_task(connection.close())
+        task = run_once("close the connection to an agent", connection.close())
         self._closing.add(task)
         task.add_done_callback(self._closing.discard)
 

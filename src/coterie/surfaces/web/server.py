@@ -12,7 +12,7 @@ from functools import partial
 from typing import NamedTuple
 
 import uvicorn
-from fastapi import FastAPI
+from fastapi import FastAPI, Request
 from fastapi.responses import JSONResponse, PlainTextResponse
 from pydantic import SecretStr
 from starlette.middleware.gzip import GZipMiddleware
@@ -189,6 +189,7 @@ def create_web(services: Services, password: SecretStr | None = None, keyed: tup
     web.state.start_anew = None
     web.state.run = new_id()
     web.add_middleware(GZipMiddleware, minimum_size=1_000, compresslevel=6)
+    sessions: Sessions | None = None
     if password is not None:
         sessions = Sessions(password.get_secret_value())
         web.add_middleware(LoginMiddleware, sessions=sessions, keyed=keyed)
@@ -200,13 +201,19 @@ def create_web(services: Services, password: SecretStr | None = None, keyed: tup
         web.include_router(router)
 
     @web.head("/health", include_in_schema=False)
-    @web.get("/health", summary="Whether the server can read and write")
-    async def health() -> JSONResponse:
-        """Whether the server can read and write."""
-        run = {"Coterie-Run": web.state.run}
-        if services.healthy():
-            return JSONResponse({"status": "ok"}, headers=run)
-        return JSONResponse({"status": "failing"}, status_code=503, headers=run)
+    @web.get("/health", summary="Whether the server and its parts work")
+    async def health(request: Request) -> JSONResponse:
+        """`ok`; `degraded` if some parts have a problem; `failing` (503) if the database cannot be read or written.
+
+        Without a login, only the names and states of the parts are given.
+        """
+        found = services.health()
+        is_owner = sessions is None or sessions.admits(request.headers)
+        return JSONResponse(
+            found.details() if is_owner else found.public(),
+            status_code=503 if found.status == "failing" else 200,
+            headers={"Coterie-Run": web.state.run},
+        )
 
     @web.get("/metrics", summary="Metrics in Prometheus text format")
     async def metrics() -> PlainTextResponse:

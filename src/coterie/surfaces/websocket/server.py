@@ -17,6 +17,7 @@ from pydantic import ValidationError
 
 from coterie.base.errors import CoterieError, MissingExtra
 from coterie.base.network import is_loopback_url
+from coterie.base.supervisor import run_once
 from coterie.modes.crowd import MAX_OUTSTANDING_BYTES, ChatAuthor, ChatPost, ChatRoom, Encoding, MessageRefused
 
 try:
@@ -89,7 +90,7 @@ class _Connection(WSListener):
             self._transport.send(WSMsgType.TEXT, json.dumps(frame).encode())
 
     def _start_task(self, work: Any) -> None:
-        task = asyncio.get_running_loop().create_task(work)
+        task = run_once("chat connection", work)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 

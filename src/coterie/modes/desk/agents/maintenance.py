@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter, deque
-from collections.abc import Awaitable, Callable, Sequence
-from contextlib import suppress
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from datetime import datetime, timedelta
 
 from pydantic import BaseModel, Field
@@ -13,7 +12,8 @@ from pydantic import BaseModel, Field
 from coterie.base.clock import Clock
 from coterie.base.logging import get_logger
 from coterie.base.redaction import redact
-from coterie.eventstore import AnyEvent, Job, JobResult, NewEvent, NewJob, Store, WhenSlow
+from coterie.base.supervisor import pause, unless_stopped
+from coterie.eventstore import AnyEvent, BusMessage, Job, JobResult, NewEvent, NewJob, Store, WhenSlow
 from coterie.llm import Caller, ModelError, Models, Prompt, PromptMessage, Role, classify
 from coterie.memory import Memory, MemoryAdded, MemoryForgotten, MemoryMerged, MemorySuperseded, MemoryType, NewMemory
 from coterie.modes.desk.agents.processes import Processes, end_event, end_key
@@ -139,13 +139,8 @@ class StalledProcesses:
             "event.instance.job_died", limit=1, when_slow=WhenSlow.DROP_OLDEST
         ) as dead_jobs:
             await self.end_stalled()
-            stopping = asyncio.create_task(stop.wait())
-            while not stop.is_set():
-                died = asyncio.ensure_future(anext(dead_jobs))
-                await asyncio.wait({died, stopping}, return_when=asyncio.FIRST_COMPLETED)
-                if died.done():
-                    await self.end_stalled()
-                died.cancel()
+            while await unless_stopped(stop, _next(dead_jobs)) is not None:
+                await self.end_stalled()
 
     async def end_stalled(self) -> int:
         """End processes without a pending job; returns how many."""
@@ -162,6 +157,10 @@ class StalledProcesses:
     def _has_job(self, process: Process) -> bool:
         kind = BRANCH_JOB if process.kind == "branch" else WORKER_JOB
         return bool(self._store.reader.jobs.pending(kind, {"room": process.room, process.kind: process.id}))
+
+
+async def _next(messages: AsyncIterator[BusMessage]) -> BusMessage:
+    return await anext(messages)
 
 
 class DeskMaintenance:
@@ -192,6 +191,8 @@ class DeskMaintenance:
         self._stalled = stalled
         self._guard = LeakGuard()
         self._last_read_id: int | None = None
+        self._interrupted = False
+        """Whether the last run failed, so that its work is left."""
         self._signals: dict[str, deque[str]] = {}
         self._changed: dict[str, int] = {}
         """Characters whose memory changed, and the id of the latest change."""
@@ -200,20 +201,22 @@ class DeskMaintenance:
 
     async def run(self, stop: asyncio.Event) -> None:
         while not stop.is_set():
-            with suppress(TimeoutError):
-                await asyncio.wait_for(stop.wait(), INTERVAL_S)
+            await pause(stop, INTERVAL_S)
             if not stop.is_set():
-                try:
-                    await self.tick()
-                except Exception:
-                    _log.exception("desk maintenance failed")
+                await self.tick()
 
     async def tick(self) -> int:
         """Run once; returns the number of bulletins written."""
         last = self._store.reader.last_id()
-        if last == self._last_read_id:
+        if last == self._last_read_id and not self._interrupted:
             return 0
+        self._interrupted = True
         self._read_changes(last)
+        written = await self._write_bulletins()
+        self._interrupted = False
+        return written
+
+    async def _write_bulletins(self) -> int:
         await self._stalled.end_stalled()
         if not self._changed or (self._paused_until is not None and self._clock.now() < self._paused_until):
             return 0

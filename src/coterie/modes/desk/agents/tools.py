@@ -12,8 +12,9 @@ import inspect
 import os
 import re
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
-from contextlib import AsyncExitStack, asynccontextmanager, suppress
+from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any, get_type_hints
 
 from pydantic import BaseModel, ConfigDict, ValidationError, create_model
@@ -21,6 +22,7 @@ from pydantic import BaseModel, ConfigDict, ValidationError, create_model
 from coterie.base.errors import ConfigError, CoterieError
 from coterie.base.logging import get_logger
 from coterie.base.redaction import redact
+from coterie.base.supervisor import SupervisedTask, Supervisor, pause, report_problem, report_recovery
 from coterie.eventstore import backoff_s
 from coterie.llm import ToolCall
 from coterie.llm import ToolSpec as ToolSchema
@@ -171,10 +173,12 @@ class McpServers:
     def tools(self) -> list[AgentTool]:
         return [tool for tools in self._tools.values() for tool in tools]
 
-    async def run(self, stop: asyncio.Event) -> None:
-        async with asyncio.TaskGroup() as group:
-            for name, settings in self._servers.items():
-                group.create_task(self._keep_connected(name, settings, stop))
+    def start(self, supervisor: Supervisor, stop: asyncio.Event) -> list[SupervisedTask]:
+        """Start the tasks, which end when `stop` is set."""
+        return [
+            supervisor.start(f"MCP server: {name}", partial(self._keep_connected, name, settings, stop))
+            for name, settings in self._servers.items()
+        ]
 
     async def _keep_connected(self, name: str, settings: McpServerSettings, stop: asyncio.Event) -> None:
         failures = 0
@@ -183,13 +187,17 @@ class McpServers:
                 async with _connect(settings) as client:
                     await self._load_tools(name, settings, client)
                     failures = 0
+                    report_recovery()
                     await _poll_until_lost(client, stop, settings.timeout_s)
             except (Exception, BaseExceptionGroup) as error:
                 failures += 1
-                self._mark_disconnected(name, redact(_error_text(error)))
-            if not stop.is_set():
-                with suppress(TimeoutError):
-                    await asyncio.wait_for(stop.wait(), backoff_s(max(failures, 1), maximum=_MAX_BACKOFF_S))
+                why = redact(_error_text(error))
+                self._mark_disconnected(name, why)
+                report_problem(
+                    f"The MCP server {name} is not connected: {why}",
+                    f"Check [desk.tool_servers.{name}] in the settings. It is tried again by itself.",
+                )
+            await pause(stop, backoff_s(max(failures, 1), maximum=_MAX_BACKOFF_S))
         self._mark_disconnected(name, "Coterie is stopping.")
 
     async def _load_tools(self, name: str, settings: McpServerSettings, client: Client) -> None:
@@ -237,8 +245,7 @@ async def _connect(settings: McpServerSettings) -> AsyncIterator[Client]:
 async def _poll_until_lost(client: Client, stop: asyncio.Event, every_s: float) -> None:
     """Raises once the server no longer lists its tools."""
     while not stop.is_set():
-        with suppress(TimeoutError):
-            await asyncio.wait_for(stop.wait(), every_s)
+        await pause(stop, every_s)
         if not stop.is_set():
             await client.list_tools()
 

@@ -12,6 +12,7 @@ from pydantic import Field
 from sse_starlette import EventSourceResponse, ServerSentEvent
 
 from coterie.base.ids import new_id
+from coterie.base.supervisor import run_once
 from coterie.characters import Characters
 from coterie.eventstore import Store, WhenSlow
 from coterie.modes.crowd import (
@@ -294,8 +295,8 @@ async def _stream(
     reader = _PageReader(room)
     missed = None if after is None else await room.gateway.after(after)
     beside = [
-        asyncio.create_task(_listen(store, room, reader)),
-        asyncio.create_task(_end_on_shutdown(stopping, reader)),
+        run_once("live updates of a room", _listen(store, room, reader)),
+        run_once("end of a page's updates", _end_on_shutdown(stopping, reader)),
     ]
     try:
         yield _event("state", CrowdRoomResponse.of(room).model_dump_json())
@@ -315,12 +316,15 @@ async def _stream(
 
 async def _listen(store: Store, room: CrowdRoom, reader: _PageReader) -> None:
     pattern = f"*.*.{room.rules.name}"
-    async with store.bus.subscribe(pattern, limit=10_000, when_slow=WhenSlow.DROP_OLDEST) as messages:
-        async for message in messages:
-            if (name := _EVENT_NAMES.get(type(message.body))) is not None:
-                reader.outgoing.put_nowait((name, message.body.to_json(), None))
-            elif message.subject.startswith("crowd.state."):
-                reader.outgoing.put_nowait(("state", CrowdRoomResponse.of(room).model_dump_json(), None))
+    try:
+        async with store.bus.subscribe(pattern, limit=10_000, when_slow=WhenSlow.DROP_OLDEST) as messages:
+            async for message in messages:
+                if (name := _EVENT_NAMES.get(type(message.body))) is not None:
+                    reader.outgoing.put_nowait((name, message.body.to_json(), None))
+                elif message.subject.startswith("crowd.state."):
+                    reader.outgoing.put_nowait(("state", CrowdRoomResponse.of(room).model_dump_json(), None))
+    finally:  # end the stream, so that the page connects again
+        reader.outgoing.put_nowait(None)
 
 
 async def _end_on_shutdown(stopping: anyio.Event, reader: _PageReader) -> None:

@@ -12,6 +12,7 @@ from contextlib import AsyncExitStack
 from typing import Any
 from urllib.parse import quote, unquote
 
+from coterie.base.supervisor import run_once
 from coterie.conversation import AssistantTurn, AssistantTurnStarted, Feed, UserTurn
 from coterie.eventstore import AnyEvent, Store, WhenSlow, subject_token
 from coterie.modes.draft import DraftService, NoSuchDocument, Thread, parse_reply, visible_text
@@ -47,7 +48,9 @@ class DocumentUpdates:
         async with AsyncExitStack() as stack:
             for subject in ("event.>", "live.>", f"live_document.{subject_token(self._workspace)}"):
                 source = self._store.bus.subscribe(subject, limit=1, when_slow=WhenSlow.DROP_OLDEST)
-                listener = asyncio.create_task(_hear(await stack.enter_async_context(source), changed))
+                listener = run_once(
+                    "live updates of a document", _hear(await stack.enter_async_context(source), changed)
+                )
                 stack.callback(listener.cancel)
             everything = not can_resume(self._feed, self._after)
             if everything:

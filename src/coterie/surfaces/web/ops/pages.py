@@ -1,4 +1,4 @@
-"""The system status page: background jobs, failures, model usage and spending, backups."""
+"""The system status page: background tasks and jobs, failures, model usage and spending, backups."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from fastapi import APIRouter, Request, Response
 from coterie.base.redaction import redact
 from coterie.eventstore import Store
 from coterie.llm import DailyUsage, Models, Role, UsageQueries
+from coterie.ops import Health
 from coterie.surfaces.web.ops import routes
 from coterie.surfaces.web.shared.dependencies import BackupsDep, DeskDep, HealthCheck, MemoryDep, ModelsDep, StoreDep
 from coterie.surfaces.web.shared.labels import DisplayNamesDep
@@ -53,7 +54,7 @@ async def status_page(
     desk: DeskDep,
     models: ModelsDep,
     backups: BackupsDep,
-    healthy: HealthCheck,
+    health: HealthCheck,
     display_names: DisplayNamesDep,
     request: Request,
 ) -> Response:
@@ -63,7 +64,7 @@ async def status_page(
     return page_response(
         request,
         "ops/status.html",
-        **await _now(store, models, healthy),
+        **await _now(store, models, health),
         days=_usage_by_day(spending, today),
         used=_usage_by_model(spending),
         failures=[(one, redact(one.raw)) for one in failures],
@@ -80,9 +81,9 @@ async def status_page(
 
 
 @router.get("/now")
-async def now(store: StoreDep, models: ModelsDep, healthy: HealthCheck) -> Response:
+async def now(store: StoreDep, models: ModelsDep, health: HealthCheck) -> Response:
     """The part of the page that refreshes itself."""
-    return fragment_response("ops/status_now.html", **await _now(store, models, healthy))
+    return fragment_response("ops/status_now.html", **await _now(store, models, health))
 
 
 @router.get("/embedding")
@@ -90,7 +91,7 @@ async def embedding(memory: MemoryDep) -> Response:
     return fragment_response("ops/embedding.html", embedding=memory.embedding_worker.status())
 
 
-async def _now(store: Store, models: Models, healthy: Callable[[], bool]) -> dict[str, Any]:
+async def _now(store: Store, models: Models, health: Callable[[], Health]) -> dict[str, Any]:
     dead = await routes.jobs(store, state="dead", limit=_JOBS)
     recent = await routes.jobs(store, state=None, limit=_JOBS)
     ledger = models.ledger
@@ -100,7 +101,7 @@ async def _now(store: Store, models: Models, healthy: Callable[[], bool]) -> dic
         "recent": recent.jobs,
         "spent": ledger.total(),
         "caps": models.settings.caps,
-        "healthy": healthy(),
+        "health": health(),
     }
 
 

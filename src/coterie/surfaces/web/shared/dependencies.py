@@ -19,7 +19,7 @@ from coterie.modes.crowd import CrowdService
 from coterie.modes.desk import DeskService
 from coterie.modes.draft import Contributor, DraftService
 from coterie.modes.story import CharacterImporter, StoryService
-from coterie.ops import BackupService, SettingsEditor
+from coterie.ops import BackupService, Health, SettingsEditor
 
 
 class Services(Protocol):
@@ -44,7 +44,7 @@ class Services(Protocol):
     @property
     def code_minutes(self) -> int: ...
 
-    def healthy(self) -> bool: ...
+    def health(self) -> Health: ...
 
     def metrics(self) -> bytes: ...
 
@@ -76,7 +76,7 @@ SettingsEditorDep = Annotated[SettingsEditor, _service("settings_editor")]
 BackupsDep = Annotated[BackupService, _service("backups")]
 LinkCodeMinutes = Annotated[int, _service("code_minutes")]
 """How long a code that links an account can be used."""
-HealthCheck = Annotated[Callable[[], bool], _service("healthy")]
+HealthCheck = Annotated[Callable[[], Health], _service("health")]
 Summary = Annotated[Callable[[], list[tuple[str, str]]], _service("summary")]
 """Version, data folder and the like, as labelled rows."""
 

@@ -79,6 +79,10 @@ class Sessions:
         until = self._expiry.get(_digest(token))
         return until is not None and until > self._clock.monotonic()
 
+    def admits(self, headers: Headers) -> bool:
+        """Whether a request with these headers has a session."""
+        return self.is_valid(_session_token(headers))
+
     def log_out(self, token: str) -> None:
         self._expiry.pop(_digest(token), None)
 
@@ -124,7 +128,7 @@ class LoginMiddleware:
             return True
         if any(path == one or path.startswith(f"{one}/") for one in self._keyed):
             return True
-        return self._sessions.is_valid(_session_token(headers))
+        return self._sessions.admits(headers)
 
 
 def _login_required(scope: Scope) -> Response:

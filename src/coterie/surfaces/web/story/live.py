@@ -10,7 +10,6 @@ a reply from a number on. A page may receive an update twice, or join late, and 
 
 from __future__ import annotations
 
-import asyncio
 import json
 from collections.abc import AsyncIterator
 from dataclasses import dataclass, field, replace
@@ -22,6 +21,7 @@ from fastapi import APIRouter, Depends, Header
 from sse_starlette import EventSourceResponse, ServerSentEvent
 
 from coterie.base.redaction import redact
+from coterie.base.supervisor import run_once
 from coterie.characters import OWNER, Characters, People, Workspaces
 from coterie.conversation import (
     AssistantTurn,
@@ -395,7 +395,7 @@ async def _stream(
     store: Store, story: StoryService, feed: Feed, chat: Chat, after: int | None, stopping: anyio.Event
 ) -> AsyncIterator[ServerSentEvent]:
     async with feed.follow(chat.room, after) as subscription:
-        ending = asyncio.create_task(_end_on_shutdown(stopping, subscription))
+        ending = run_once("end of a page's updates", _end_on_shutdown(stopping, subscription))
         try:
             if after is None:
                 yield _snapshot(store, story, feed, chat.room, subscription)
