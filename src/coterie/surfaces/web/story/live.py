@@ -10,6 +10,7 @@ a reply from a number on. A page may receive an update twice, or join late, and 
 
 from __future__ import annotations
 
+import asyncio
 import json
 from collections.abc import AsyncIterator
 from dataclasses import dataclass, field, replace
