@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
-from datetime import datetime, timedelta
+from datetime import datetime
 from typing import Any
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
@@ -13,6 +13,7 @@ from cronsim import CronSim, CronSimError
 
 from coterie.base.clock import Clock, from_micros, to_micros
 from coterie.base.errors import JobError, LeaseLost
+from coterie.base.values import MAX_DURATION_S, add_seconds
 from coterie.eventstore.events import AnyEvent, NewEvent, is_small
 from coterie.eventstore.jobs import MAX_LEASES_PER_ATTEMPT, Job, JobDied, JobState, NewJob, backoff_s
 from coterie.eventstore.sqlite.database import ReadConnections, Row, Rows
@@ -35,7 +36,7 @@ class JobTable:
         return kinds
 
     def now(self, plus_s: float = 0.0) -> int:
-        return to_micros(self._clock.now() + timedelta(seconds=plus_s))
+        return to_micros(add_seconds(self._clock.now(), plus_s))
 
     def add(self, jobs: Sequence[NewJob], cause: int | None) -> None:
         for job in jobs:
@@ -282,17 +283,20 @@ class Schedule:
 
     def next_after(self, moment: datetime) -> datetime:
         if self.every_s is not None:
-            return moment + timedelta(seconds=self.every_s)
+            return add_seconds(moment, self.every_s)
         return next(CronSim(self.cron or "", moment.astimezone(ZoneInfo(self.zone))))
 
     def validate(self) -> None:
         if (self.cron is None) == (self.every_s is None):
             raise JobError(f"The schedule {self.name} needs either a cron expression or an interval.", "Give it one.")
-        if self.every_s is not None and self.every_s <= 0:
-            raise JobError(f"The schedule {self.name} repeats every {self.every_s} s.", "Give it a positive interval.")
+        if self.every_s is not None and not 0 < self.every_s <= MAX_DURATION_S:
+            raise JobError(
+                f"The schedule {self.name} repeats every {self.every_s:g} s.",
+                "Give it a positive interval of up to ten years.",
+            )
         try:
             zone = ZoneInfo(self.zone)
-        except (ZoneInfoNotFoundError, ValueError):
+        except (ZoneInfoNotFoundError, ValueError, OSError):  # OSError: the name of a folder, or too long
             raise JobError(f"{self.zone!r} is not a time zone.", "Use a name such as Europe/Berlin.") from None
         if self.cron is not None:
             try:

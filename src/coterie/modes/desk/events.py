@@ -9,6 +9,7 @@ from zoneinfo import ZoneInfo
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from coterie.base.errors import JobError
+from coterie.base.values import LATEST, MAX_DURATION_S, clamp_time, parse_time
 from coterie.eventstore import Payload, Schedule, upcaster
 from coterie.llm import PromptMessage
 from coterie.modes.desk.errors import BadSchedule
@@ -29,7 +30,7 @@ class ScheduleTime(BaseModel):
     cron: str = Field(default="", max_length=100)
     """Five fields, such as `0 8 * * 1-5`."""
     every_s: float | None = None
-    """Seconds between two runs, at least 60."""
+    """Seconds between two runs, from 60 up to ten years."""
     at: datetime | None = None
     """One run at this time; without an offset it is in `zone`."""
     zone: str = "UTC"
@@ -49,8 +50,12 @@ class ScheduleTime(BaseModel):
 
     def check(self) -> None:
         """Raise `BadSchedule` if it is invalid."""
-        if self.every_s is not None and self.every_s < _MIN_INTERVAL_S:
-            raise BadSchedule(f"It would run every {self.every_s:g} s.", f"Give it at least {_MIN_INTERVAL_S:.0f} s.")
+        if self.every_s is not None and not _MIN_INTERVAL_S <= self.every_s <= MAX_DURATION_S:
+            raise BadSchedule(
+                f"It would run every {self.every_s:g} s.", f"Give it from {_MIN_INTERVAL_S:.0f} s up to ten years."
+            )
+        if self.at is not None and parse_time(self.at.isoformat()) is None:
+            raise BadSchedule(f"The year {self.at.year} is not supported.", f"Choose one before {LATEST.year}.")
         try:
             (self._timer() if self.at is None else Schedule("once", "", every_s=1.0, zone=self.zone)).validate()
         except JobError as error:
@@ -61,8 +66,8 @@ class ScheduleTime(BaseModel):
     def due_after(self, moment: datetime) -> datetime | None:
         """The first due time after `moment`; None if there is none left."""
         if self.at is not None:
-            at = self.at if self.at.tzinfo is not None else self.at.replace(tzinfo=ZoneInfo(self.zone))
-            return at.astimezone(UTC) if at > moment else None
+            at = clamp_time(self.at if self.at.tzinfo is not None else self.at.replace(tzinfo=ZoneInfo(self.zone)))
+            return at if at > moment else None
         due = moment
         for _ in range(_MAX_TRIES):
             try:

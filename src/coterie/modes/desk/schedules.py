@@ -123,8 +123,11 @@ class ScheduleService:
         return JobResult([*new_events, *result.new_events], result.jobs)
 
     def _next_due(self, schedule: DeskSchedule) -> datetime | None:
-        """Counted from now, not from when it was due, so that missed runs are not repeated."""
-        return None if schedule.when.once else schedule.when.due_after(self._clock.now())
+        """Counted from now, not from when it was due, so that missed runs are not repeated; None if it is never due."""
+        try:
+            return None if schedule.when.once else schedule.when.due_after(self._clock.now())
+        except BadSchedule:
+            return None
 
     def _run_job(self, room: str, schedule: str, due: datetime) -> NewJob:
         return schedule_job(room, schedule, due, self._clock.now())

@@ -198,9 +198,11 @@ class Branches:
         return "failed", f"No conclusion after {MAX_TURNS} turns."
 
     def _tools(self, chat: DeskChat, outcome: ChannelOutcome) -> list[AgentTool]:
-        async def memory_recall(question: Annotated[str, Field(min_length=1)], most: int = 8) -> str:
+        async def memory_recall(
+            question: Annotated[str, Field(min_length=1)], most: Annotated[int, Field(ge=1, le=20)] = 8
+        ) -> str:
             """What you remember about something."""
-            memories = await asyncio.to_thread(self._audience.recall, chat, question, min(max(most, 1), 20))
+            memories = await asyncio.to_thread(self._audience.recall, chat, question, most)
             outcome.note_recalled(memories)
             return "\n".join(f"- {memory.text_with_speaker}" for memory in memories) or "You remember nothing about it."
 

@@ -15,6 +15,7 @@ from pydantic import Field, ValidationError
 
 from coterie.base.clock import Clock
 from coterie.base.redaction import redact
+from coterie.base.values import MAX_DURATION_S, Time
 from coterie.eventstore import Job, JobResult
 from coterie.llm import Caller, ModelError, Prompt, PromptMessage, Role
 from coterie.memory import MemoryType
@@ -123,8 +124,10 @@ def _schedule_tool(deps: AgentDeps, chat: DeskChat, outcome: ChannelOutcome, now
             Field(min_length=1, description="The instruction you receive when it is due, without this conversation."),
         ],
         cron: Annotated[str, Field(description="Five fields, such as 0 8 * * 1-5, for repeated runs.")] = "",
-        every_minutes: Annotated[float | None, Field(description="Instead of cron.", ge=1)] = None,
-        at: Annotated[datetime | None, Field(description="Instead of cron: once, then.")] = None,
+        every_minutes: Annotated[
+            float | None, Field(description="Instead of cron.", ge=1, le=MAX_DURATION_S / 60)
+        ] = None,
+        at: Annotated[Time | None, Field(description="Instead of cron: once, then.")] = None,
         zone: Annotated[str, Field(description="A time zone such as Europe/Berlin.")] = "UTC",
         hours: Annotated[str, Field(description="When it may run, such as 08:00-22:00.")] = "",
     ) -> str:

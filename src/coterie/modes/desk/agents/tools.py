@@ -38,6 +38,7 @@ if TYPE_CHECKING:
 
 _MAX_BACKOFF_S = 300.0
 _MISSING = "MCP servers need the package mcp, which is not installed."
+_MAX_REASON = 500
 _NOT_IN_NAMES = re.compile(r"[^A-Za-z0-9_-]+")
 _log = get_logger(__name__)
 
@@ -109,7 +110,7 @@ def _schema(name: str, description: str, arguments: type[BaseModel]) -> ToolSche
 
 
 class Toolbox:
-    """The tools of one process; errors are returned to the model as text."""
+    """The tools of one process. Whatever a tool raises is returned to the model as text, so that its turn goes on."""
 
     def __init__(self, tools: Iterable[AgentTool], guard: LeakGuard | None = None) -> None:
         self._tools = {tool.name: tool for tool in tools}
@@ -128,6 +129,10 @@ class Toolbox:
             return await self._use(call, confirmed)
         except CoterieError as error:
             return f"Error: {error.what} {error.fix}"
+        except Exception as error:
+            _log.exception("a tool failed", tool=call.name)
+            reason = redact(_error_text(error))[:_MAX_REASON]
+            return f"Error: {call.name} failed unexpectedly ({reason}). Try it with other arguments, or without it."
 
     async def _use(self, call: ToolCall, confirmed: bool) -> str:
         tool = self._tools.get(call.name)

@@ -16,6 +16,7 @@ from typing import Annotated, Literal
 from pydantic import Field
 
 from coterie.base.redaction import redact
+from coterie.base.values import Int64
 from coterie.eventstore import Job, JobResult, NewEvent
 from coterie.llm import Caller, ModelError, Prompt, PromptMessage, Role
 from coterie.modes.desk.agents.processes import AgentDeps, answer_hint, end_key
@@ -193,7 +194,7 @@ def worker_tools(sandbox: Sandbox, workspace: Path) -> list[AgentTool]:
         path: Annotated[str, Field(description="Relative to the workspace.")] = ".",
         text: Annotated[str, Field(description="The text to write, to insert or to search for.")] = "",
         old: Annotated[str, Field(description="For edit: the text to replace. It must occur exactly once.")] = "",
-        offset: Annotated[int, Field(ge=0, description="For read: where to begin, in bytes.")] = 0,
+        offset: Annotated[Int64, Field(ge=0, description="For read: where to begin, in bytes.")] = 0,
     ) -> str:
         """Read, write, edit, list or search the files of the workspace."""
         return await asyncio.to_thread(_run_file_action, files, action, path, text, old, offset)

@@ -50,8 +50,9 @@ class WorkspaceFiles:
         """Up to `MAX_READ` bytes from `offset`, with a note if there are more."""
         with self._open_parent(path) as (folder, name), _open_file(folder, name, path) as file:
             size = os.fstat(file).st_size
-            data = os.pread(file, MAX_READ, max(offset, 0))
-        rest = size - max(offset, 0) - len(data)
+            start = min(max(offset, 0), size)
+            data = os.pread(file, MAX_READ, start)
+        rest = size - start - len(data)
         text = data.decode(errors="replace")
         return f"{text}\n[{rest} more bytes: read on from offset {size - rest}]" if rest > 0 else text
 
