@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import TypeAdapter, ValidationError
 
+from coterie.base.clock import from_micros
 from coterie.base.values import (
     EARLIEST,
     LATEST,
@@ -21,6 +22,8 @@ from coterie.base.values import (
     add_seconds,
     clamp_time,
     is_text,
+    parse_int64,
+    parse_time,
     replace_surrogates,
 )
 
@@ -88,3 +91,23 @@ def test_names_that_cannot_be_shown_on_one_line_are_refused(value: str) -> None:
 def test_supported_times_are_utc() -> None:
     assert EARLIEST.tzinfo is UTC
     assert LATEST.tzinfo is UTC
+
+
+@given(st.text() | st.integers().map(str) | st.datetimes(timezones=st.none() | ZONES).map(datetime.isoformat))
+def test_any_text_is_an_accepted_value_or_none(value: str) -> None:
+    number, moment = parse_int64(value), parse_time(value)
+    assert number is None or (accepts(Int64, number) and number >= 0)
+    assert moment is None or (accepts(Time, moment) and moment.tzinfo is UTC)
+
+
+@pytest.mark.parametrize("value", ["9" * 5_000, str(2**63), "-1", "²", "1e5", "", "٣"])
+def test_text_that_is_no_integer_for_the_database_is_none(value: str) -> None:
+    assert parse_int64(value) is None
+    assert parse_int64(str(2**63 - 1)) == 2**63 - 1
+
+
+@given(st.integers())
+def test_every_stored_time_can_be_read_and_shown_in_every_zone(micros: int) -> None:
+    moment = from_micros(micros)
+    assert moment.astimezone(timezone(timedelta(minutes=1439))).isoformat()
+    assert moment.astimezone(timezone(timedelta(minutes=-1439))).isoformat()

@@ -6,6 +6,8 @@ import time
 from datetime import UTC, datetime, timedelta
 from typing import Protocol
 
+from coterie.base.values import EARLIEST_SHOWN, LATEST_SHOWN
+
 
 class Clock(Protocol):
     def now(self) -> datetime:
@@ -61,7 +63,9 @@ def to_micros(moment: datetime) -> int:
 
 
 def from_micros(micros: int) -> datetime:
-    return _EPOCH + timedelta(microseconds=micros)
+    """A stored time. One that cannot be represented is read as the nearest that can, so that reading never fails."""
+    return _EPOCH + timedelta(microseconds=min(max(micros, _EARLIEST), _LATEST))
 
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_EARLIEST, _LATEST = to_micros(EARLIEST_SHOWN), to_micros(LATEST_SHOWN)

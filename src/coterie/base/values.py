@@ -29,6 +29,11 @@ LATEST = datetime(9000, 1, 1, tzinfo=UTC)
 """Times between these can be converted to any time zone, moved by any duration and formatted."""
 
 
+EARLIEST_SHOWN = datetime(1, 1, 2, tzinfo=UTC)
+LATEST_SHOWN = datetime(9999, 12, 30, tzinfo=UTC)
+"""Stored times between these can be read: they can be converted to any time zone."""
+
+
 def is_text(value: str) -> bool:
     """Whether it can be encoded: a lone surrogate cannot be stored, sent or written to a file."""
     try:
@@ -50,6 +55,23 @@ def clamp_time(moment: datetime) -> datetime:
     except OverflowError:
         return EARLIEST if moment.year < 5000 else LATEST
     return min(max(aware, EARLIEST), LATEST)
+
+
+def parse_time(text: str) -> datetime | None:
+    """A time in ISO 8601, in UTC; None if it is not one, or out of the supported range."""
+    try:
+        moment = _check_time(datetime.fromisoformat(text))
+    except ValueError:
+        return None
+    return clamp_time(moment)
+
+
+def parse_int64(text: str) -> int | None:
+    """A non-negative integer in decimal digits; None if it is not one, or too large to be stored."""
+    if not text.isascii() or not text.isdecimal() or len(text) > 19:
+        return None
+    number = int(text)
+    return number if number <= MAX_INT64 else None
 
 
 def add_seconds(moment: datetime, seconds: float) -> datetime:
@@ -87,6 +109,8 @@ def _check_time(value: datetime) -> datetime:
 
 Text = Annotated[str, AfterValidator(_check_text)]
 """Text that can be stored and sent."""
+Prose = Annotated[str, StringConstraints(max_length=200_000), AfterValidator(_check_text)]
+"""A message, a description or another longer text."""
 Name = Annotated[
     str,
     StringConstraints(strip_whitespace=True, min_length=1, max_length=200),

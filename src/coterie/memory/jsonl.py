@@ -8,6 +8,7 @@ from dataclasses import asdict
 from datetime import datetime
 from typing import Any
 
+from coterie.base.values import clamp_time
 from coterie.eventstore import NewEvent, Store
 from coterie.memory.access import Viewpoint, may_recall
 from coterie.memory.errors import BadImport
@@ -134,7 +135,7 @@ def _new_memory(entry: dict[str, Any], number: int, owner: str | None, room: str
             witnesses=tuple(entry.get("witnesses") or ()),
             about=tuple(entry.get("about") or ()),
             sources=tuple(entry.get("sources") or ()),
-            happened=datetime.fromisoformat(happened) if happened else None,
+            happened=clamp_time(datetime.fromisoformat(happened)) if happened else None,
             significance=int(entry.get("significance", 1)),
             confidence=float(entry.get("confidence", 1.0)),
             reliability=float(entry.get("reliability", 1.0)),

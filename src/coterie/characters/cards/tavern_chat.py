@@ -14,6 +14,7 @@ from typing import Literal, Self
 
 from pydantic import BaseModel, ConfigDict, SkipValidation
 
+from coterie.base.values import parse_time
 from coterie.characters.cards.import_export import check_size
 from coterie.characters.cards.parsing import (
     MAX_CHAT_MESSAGES,
@@ -145,19 +146,20 @@ def _read_lines(lines: list[tuple[int, bytes]]) -> tuple[list[Document], list[st
 
 
 def read_date(value: object) -> datetime | None:
-    """A date in any of SillyTavern's formats, in UTC; None if it is not one."""
+    """A date in any of SillyTavern's formats, in UTC; None if it is not one, or out of the supported range."""
     number = as_number(value)
     try:
         if number is not None:
-            return datetime.fromtimestamp(number / 1000 if number > 1e11 else number, UTC)
-        if not isinstance(value, str):
+            parsed = datetime.fromtimestamp(number / 1000 if number > 1e11 else number, UTC)
+        elif not isinstance(value, str):
             return None
-        if humane := _HUMANE.fullmatch(value.strip()):
-            return datetime(*(int(part or 0) for part in humane.groups()), tzinfo=UTC)  # type: ignore[arg-type, misc]
-        parsed = _parse(value.strip())
+        elif humane := _HUMANE.fullmatch(value.strip()):
+            parsed = datetime(*(int(part or 0) for part in humane.groups()), tzinfo=UTC)  # type: ignore[arg-type, misc]
+        else:
+            parsed = _parse(value.strip())
     except (ValueError, OverflowError, OSError):
         return None
-    return parsed.replace(tzinfo=UTC) if parsed.tzinfo is None else parsed.astimezone(UTC)
+    return parse_time(parsed.isoformat())
 
 
 # 2023-7-8 @15h 14m 20s 123ms

@@ -10,7 +10,9 @@ from .edits import ChatDetails as ChatDetails
 from .edits import FieldEdit as FieldEdit
 from .jobs import serialize_by_chat as serialize_by_chat
 from .opening import Opening as Opening
+from .opening import OpeningPlace as OpeningPlace
 from .opening import OpeningProposal as OpeningProposal
+from .opening import parse_start as parse_start
 from .projections import story_projections as story_projections
 from .queries import Chat as Chat
 from .queries import ChatSearchHit as ChatSearchHit

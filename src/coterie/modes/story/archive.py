@@ -18,6 +18,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from coterie.base.ids import new_id
 from coterie.base.redaction import redact
+from coterie.base.values import clamp_time
 from coterie.characters import (
     OWNER,
     BrokenCard,
@@ -190,7 +191,7 @@ def _relationship_update(imported: Relationship, of: str, toward: str) -> Relati
         trust_delta=max(-100, min(100, imported.trust - 50)),
         knowledge=imported.knowledge,
         summary=imported.summary or None,
-        when=imported.when,
+        when=clamp_time(imported.when) if imported.when is not None else None,
     )
 
 

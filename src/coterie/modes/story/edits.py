@@ -7,13 +7,14 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterable, Mapping, Sequence
-from datetime import UTC, datetime
+from datetime import datetime
 from itertools import permutations
 from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, StringConstraints, TypeAdapter, ValidationError
 
 from coterie.base.errors import CoterieError
+from coterie.base.values import Time, clamp_time
 from coterie.characters import OWNER
 from coterie.eventstore import NewEvent, Store
 from coterie.memory import (
@@ -39,7 +40,7 @@ _Text = Annotated[str, StringConstraints(strip_whitespace=True, max_length=20_00
 _RequiredText = Annotated[str, StringConstraints(strip_whitespace=True, min_length=1, max_length=20_000)]
 _Level = Annotated[int, Field(ge=0, le=100)]
 
-_CHAT_FIELDS: Mapping[str, Any] = {"title": _Name, "clock": datetime, "weather": _ShortText, "anchor": _ShortText}
+_CHAT_FIELDS: Mapping[str, Any] = {"title": _Name, "clock": Time, "weather": _ShortText, "anchor": _ShortText}
 _CONTAINER_FIELDS: Mapping[str, Any] = {
     "name": _Name,
     "type": _Name,
@@ -77,8 +78,6 @@ EDITABLE_FIELDS = (
     *(f"memory.ID.{name}" for name in _MEMORY_FIELDS),
 )
 """The fields that can be edited; WHO and TOWARD are `you` or a character's id."""
-_LATEST_YEAR = 9000
-"""The clock moves on after an edit, and `datetime` ends with the year 9999."""
 
 
 class BadEdit(CoterieError):
@@ -397,14 +396,7 @@ def _validate(edit: FieldEdit, kind: Any) -> Any:
 
 def _parse_clock(edit: FieldEdit) -> datetime:
     """The time in UTC, which is also assumed if no zone is given."""
-    clock: datetime = _validate(edit, datetime)
-    try:
-        clock = clock.replace(tzinfo=UTC) if clock.tzinfo is None else clock.astimezone(UTC)
-    except OverflowError:
-        clock = datetime.max.replace(tzinfo=UTC)
-    if clock.year > _LATEST_YEAR:
-        raise BadEdit(f"clock: the year must be {_LATEST_YEAR} or earlier.", "Choose another time.")
-    return clock
+    return clamp_time(_validate(edit, Time))
 
 
 def _require_present(chat: Chat, entity: str) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from datetime import UTC, datetime, time
+from datetime import UTC, date, datetime, time
 from random import Random
 from typing import Any
 
@@ -11,6 +11,7 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from coterie.base.clock import Clock
 from coterie.base.ids import new_id
+from coterie.base.values import EARLIEST, clamp_time, parse_time
 from coterie.characters import OWNER, Character, Macros, OwnerProfile, opening_for
 from coterie.conversation import AssistantTurn, AssistantTurnStarted
 from coterie.eventstore import AnyEvent, NewEvent, Payload, Reset, Rewound
@@ -58,13 +59,18 @@ class Opening(BaseModel):
     """What the character says first; if empty, the person speaks first."""
 
     def start_time(self, fallback: datetime) -> datetime:
-        try:
-            if len(self.time) == len("17:40"):
-                return datetime.combine(fallback.date(), time.fromisoformat(self.time), tzinfo=UTC)
-            moment = datetime.fromisoformat(self.time)
-        except ValueError:
-            return fallback
-        return moment.astimezone(UTC) if moment.tzinfo else moment.replace(tzinfo=UTC)
+        """When it begins; the fallback if no time is given, or none that can be used."""
+        return parse_start(self.time, fallback.date()) or fallback
+
+
+def parse_start(text: str, day: date) -> datetime | None:
+    """A moment, or an hour of the given day; None if it is neither, or out of the supported range."""
+    if len(text) != len("17:40"):
+        return parse_time(text)
+    try:
+        return datetime.combine(day, time.fromisoformat(text), tzinfo=UTC)
+    except ValueError:
+        return None
 
 
 class OpeningProposal(BaseModel):
@@ -97,6 +103,8 @@ async def propose_opening(models: Models, character: Character, person: OwnerPro
     )
     result = await classify(models, Opening, prompt, caller=Caller(character=character.id))
     opening = result.value.model_copy(update={"greeting": greeting or identity.kickoff})
+    if parse_start(opening.time, EARLIEST.date()) is None:  # a model writes anything, such as "at dusk" or the year 0
+        opening = opening.model_copy(update={"time": ""})
     if result.ok:
         return OpeningProposal(opening=opening)
     why = result.error.what if result.error is not None else "The model's answer could not be used."
@@ -211,7 +219,7 @@ def confirmed_opening(events: Sequence[AnyEvent]) -> Opening:
         match event.payload:
             case ChatCreated() as data:
                 person = data.person
-                fields |= {"title": data.title, "time": data.clock.isoformat()}
+                fields |= {"title": data.title, "time": clamp_time(data.clock).isoformat()}
                 fields |= {"weather": data.weather, "anchor": data.anchor}
             case ContainerCreated() as data:
                 fields["place"] = OpeningPlace(name=data.name, type=data.type, public=data.public, moving=data.moving)

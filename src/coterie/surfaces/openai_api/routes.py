@@ -22,6 +22,7 @@ from coterie.base.errors import CoterieError
 from coterie.base.ids import new_id
 from coterie.base.logging import get_logger
 from coterie.base.redaction import redact
+from coterie.base.values import Int64
 from coterie.characters import OWNER, NoSuchCharacter
 from coterie.llm import estimate_tokens, token_weights_for
 from coterie.messaging import MessageRouter, ReplyDelta, ReplyFinished, ReplyUpdate, RoomRef, with_full_text
@@ -185,7 +186,7 @@ def openai_router(messages: MessageRouter, settings: ApiSettings, clock: Clock) 
     async def complete(
         request: Request,
         authorization: Annotated[str, Header()] = "",
-        retry_count: Annotated[int, Header(alias="x-stainless-retry-count")] = 0,
+        retry_count: Annotated[Int64, Header(alias="x-stainless-retry-count")] = 0,
     ) -> JSONResponse | StreamingResponse:
         if (refused := _check_key(settings, authorization)) is not None:
             return refused

@@ -17,6 +17,7 @@ from fastapi.responses import StreamingResponse
 from pydantic import BaseModel, ConfigDict, Field, SecretStr
 
 from coterie.base.ids import new_id
+from coterie.base.values import Int64
 from coterie.messaging import (
     FILES_FOLDER,
     Account,
@@ -199,7 +200,7 @@ def webhook_router(messages: MessageRouter, settings: WebhookSettings, files_of:
         return await files.save(request, account, RoomRef(surface=NAME, id=room), name)
 
     @router.get("/webhook/{message}/files/{number}", summary="Download a file of a reply", response_model=None)
-    async def download_file(message: str, number: int, room: str = "main", x_webhook_secret: Secret = "") -> Response:
+    async def download_file(message: str, number: Int64, room: str = "main", x_webhook_secret: Secret = "") -> Response:
         _check_secret(settings.secret, x_webhook_secret)
         incoming = _incoming(WebhookRequest(text="?", room=room, id=message))
         received_id = messages.inbound.inbox.find(incoming)

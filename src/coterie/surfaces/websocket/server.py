@@ -18,6 +18,7 @@ from pydantic import ValidationError
 from coterie.base.errors import CoterieError, MissingExtra
 from coterie.base.network import is_loopback_url
 from coterie.base.supervisor import run_once
+from coterie.base.values import parse_int64
 from coterie.modes.crowd import MAX_OUTSTANDING_BYTES, ChatAuthor, ChatPost, ChatRoom, Encoding, MessageRefused
 
 try:
@@ -109,7 +110,7 @@ async def serve(rooms: Mapping[str, ChatRoom], host: str = "127.0.0.1", port: in
             return None
         after = query.get("after", [""])[0]
         try:
-            return _Connection(room, query.get("name", ["guest"])[0], int(after) if after.isdecimal() else None)
+            return _Connection(room, query.get("name", ["guest"])[0], parse_int64(after))
         except ValidationError:
             return None  # not a valid name
 

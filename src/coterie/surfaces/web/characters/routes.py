@@ -20,7 +20,6 @@ from coterie.characters import (
 )
 from coterie.modes.story import (
     ExportFormat,
-    Opening,
     OpeningProposal,
     export_character,
     export_chat,
@@ -45,6 +44,7 @@ from coterie.surfaces.web.story.schemas import (
     ConfirmRequest,
     DoneResponse,
     ImportResponse,
+    OpeningRequest,
     ReadyMadeCharacter,
 )
 
@@ -93,7 +93,7 @@ async def propose(story: StoryDep, character_id: str) -> OpeningProposal:
 @router.post(
     "/{character_id}/kickoff", summary="Confirm the opening scene: a chat begins", status_code=status.HTTP_201_CREATED
 )
-async def begin_chat(store: StoreDep, story: StoryDep, character_id: str, opening: Opening) -> ChatResponse:
+async def begin_chat(store: StoreDep, story: StoryDep, character_id: str, opening: OpeningRequest) -> ChatResponse:
     return ChatResponse.of(store, story, await story.begin(character_id, opening))
 
 

@@ -8,6 +8,7 @@ from typing import Annotated, Any
 
 from fastapi import APIRouter, Query, Request, Response
 
+from coterie.base.values import Int64, parse_int64
 from coterie.eventstore import Store
 from coterie.modes.crowd import (
     MAX_TOTAL_DRIFT,
@@ -124,7 +125,7 @@ async def person(crowd: CrowdDep, room: str, name: str) -> Response:
 
 
 @crowd_fragments.get("/{room}/messages/{number}")
-async def said(store: StoreDep, crowd: CrowdDep, room: str, number: int) -> Response:
+async def said(store: StoreDep, crowd: CrowdDep, room: str, number: Int64) -> Response:
     """One message: its latency by stage, the decision behind it, and moderation actions."""
     opened = await crowd.room(room)
     messages = [message for message in await opened.gateway.after(number - 1) if message.number == number]
@@ -184,11 +185,11 @@ async def what_if_replay(
 
 
 async def _answered(room: CrowdRoom, message: ChatMessage | None) -> ChatMessage | None:
-    number = (message.reply_to or "").rpartition("-")[2] if message is not None else ""
-    if not number.isdecimal():
+    number = parse_int64((message.reply_to or "").rpartition("-")[2]) if message is not None else None
+    if number is None:
         return None
-    messages = await room.gateway.after(int(number) - 1)
-    return messages[0] if messages and messages[0].number == int(number) else None
+    messages = await room.gateway.after(number - 1)
+    return messages[0] if messages and messages[0].number == number else None
 
 
 def _audit(store: Store, room: CrowdRoom) -> dict[str, Any]:

@@ -13,6 +13,7 @@ from sse_starlette import EventSourceResponse, ServerSentEvent
 
 from coterie.base.ids import new_id
 from coterie.base.supervisor import run_once
+from coterie.base.values import Count, Int64, parse_int64
 from coterie.characters import Characters
 from coterie.eventstore import Store, WhenSlow
 from coterie.modes.crowd import (
@@ -94,7 +95,7 @@ class ModerationRequest(RequestModel):
 
 
 class RevertRequest(RequestModel):
-    to: int = Field(ge=0)
+    to: Count
 
 
 class FreezeRequest(RequestModel):
@@ -170,7 +171,7 @@ async def change_rules(crowd: CrowdDep, room: str, body: RoomRulesRequest) -> Ro
 async def messages(
     crowd: CrowdDep,
     room: str,
-    before: Annotated[int | None, Query(ge=1)] = None,
+    before: Annotated[Int64 | None, Query(ge=1)] = None,
     limit: Annotated[int, Query(ge=1, le=_MAX_LISTED)] = 100,
 ) -> list[ChatMessage]:
     gateway = (await crowd.room(room)).gateway
@@ -272,12 +273,12 @@ async def live(
     store: StoreDep,
     crowd: CrowdDep,
     room: str,
-    after: Annotated[int | None, Query(ge=0)] = None,
+    after: Annotated[Int64 | None, Query(ge=0)] = None,
     last_event_id: Annotated[str | None, Header()] = None,
 ) -> EventSourceResponse:
     opened = await crowd.room(room)
-    if last_event_id is not None and last_event_id.isdecimal():
-        after = int(last_event_id)
+    if last_event_id is not None and (last := parse_int64(last_event_id)) is not None:
+        after = last
     stopping = anyio.Event()
     return EventSourceResponse(
         _stream(store, opened, after, stopping),

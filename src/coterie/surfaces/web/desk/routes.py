@@ -10,6 +10,7 @@ from fastapi import APIRouter, Query, Response, status
 from pydantic import Field
 
 from coterie.base.redaction import redact
+from coterie.base.values import Int64, Name, Prose
 from coterie.characters import OWNER, Characters
 from coterie.conversation import Turn, TurnQueries
 from coterie.eventstore import Store
@@ -31,7 +32,7 @@ from coterie.modes.desk import (
 from coterie.modes.story import ReadMarks
 from coterie.surfaces.web.shared.dependencies import CharactersDep, DeskDep, ModelsDep, StoreDep
 from coterie.surfaces.web.shared.errors import ERROR_RESPONSES
-from coterie.surfaces.web.story.schemas import DoneResponse, Name, Prose, RequestModel, ResponseModel
+from coterie.surfaces.web.story.schemas import DoneResponse, RequestModel, ResponseModel
 
 # Requests and responses
 
@@ -331,7 +332,7 @@ async def messages(
     characters: CharactersDep,
     desk: DeskDep,
     chat: str,
-    before: Annotated[int | None, Query(ge=1)] = None,
+    before: Annotated[Int64 | None, Query(ge=1)] = None,
     limit: Annotated[int, Query(ge=1, le=500)] = 50,
 ) -> list[DeskTurnResponse]:
     desk_chat = desk.queries.chat(f"room:{chat}")

@@ -9,13 +9,14 @@ import asyncio
 import secrets
 from collections.abc import Iterator
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import datetime
 from typing import Any
 from urllib.parse import quote
 
 from fastapi import Request, Response
 from fastapi.responses import JSONResponse, RedirectResponse
 
+from coterie.base.clock import from_micros
 from coterie.base.redaction import redact
 from coterie.conversation import Turn
 from coterie.modes.draft import (
@@ -223,7 +224,7 @@ def _became(change: Proposal) -> str:
 
 
 def from_timestamp(seconds: int) -> datetime:
-    return datetime.fromtimestamp(seconds, UTC)
+    return from_micros(seconds * 1_000_000)
 
 
 router = PageRouter(prefix="/draft")

@@ -7,12 +7,13 @@ import json
 from collections.abc import AsyncIterator, Callable, Coroutine
 from typing import Annotated, Any
 
-from fastapi import APIRouter, Depends, Header, Request, Response, status
+from fastapi import APIRouter, Depends, Header, Query, Request, Response, status
 from fastapi.responses import JSONResponse, StreamingResponse
 from fastapi.routing import APIRoute
 from sse_starlette import EventSourceResponse, ServerSentEvent
 
 from coterie.base.redaction import redact
+from coterie.base.values import Count, parse_int64
 from coterie.conversation import LiveText
 from coterie.modes.draft import (
     Contributor,
@@ -71,8 +72,7 @@ class DraftRoute(APIRoute):
 
 
 def _last_event_id(last_event_id: Annotated[str | None, Header(alias="Last-Event-ID")] = None) -> int | None:
-    text = last_event_id or ""
-    return int(text) if text.isascii() and text.isdecimal() and len(text) < 19 else None
+    return parse_int64(last_event_id or "")
 
 
 LastEventId = Annotated[int | None, Depends(_last_event_id)]
@@ -159,16 +159,20 @@ async def merge(draft: DraftDep, who: CurrentPerson, workspace: str, body: Merge
 
 @router.get(_ONE + "/history", summary="The commits of a branch, newest first; of one document, those that changed it")
 async def history(
-    draft: DraftDep, workspace: str, branch: str | None = None, document: str | None = None, limit: int = 100
+    draft: DraftDep,
+    workspace: str,
+    branch: str | None = None,
+    document: str | None = None,
+    limit: Annotated[int, Query(ge=1, le=1_000)] = 100,
 ) -> list[CommitResponse]:
     text = draft.workspaces.repository(workspace)
-    commits = await asyncio.to_thread(text.history, branch or text.main_branch, min(max(limit, 1), 1_000), document)
+    commits = await asyncio.to_thread(text.history, branch or text.main_branch, limit, document)
     return [CommitResponse.of(one) for one in commits]
 
 
 @router.get(_ONE + "/blame", summary="The commit, proposal and thread that a line comes from")
 async def blame(
-    draft: DraftDep, workspace: str, document: str, line: int, branch: str | None = None
+    draft: DraftDep, workspace: str, document: str, line: Count, branch: str | None = None
 ) -> CommitResponse | None:
     text = draft.workspaces.repository(workspace)
     origin = await asyncio.to_thread(text.blame, branch or text.main_branch, document, line)

@@ -7,6 +7,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field, StringConstraints
 
+from coterie.base.values import Count, Name, Prose
 from coterie.conversation import Turn
 from coterie.modes.draft import (
     CHANGE_TRAILER,
@@ -27,7 +28,7 @@ from coterie.modes.draft import (
     parse_reply,
     visible_text,
 )
-from coterie.surfaces.web.story.schemas import Name, Prose, RequestModel, ResponseModel
+from coterie.surfaces.web.story.schemas import RequestModel, ResponseModel
 
 Document = Annotated[str, StringConstraints(max_length=4_000_000)]
 
@@ -84,14 +85,14 @@ class SaveRequest(RequestModel):
 class EditorUpdateRequest(RequestModel):
     client: Annotated[str, StringConstraints(max_length=100)]
     """The page's own id, by which it recognises its updates."""
-    changes: list[int | list[int | str]]
+    changes: list[Count | list[Count | str]]
     """A CodeMirror change set: a number of kept characters, a list for a replacement."""
 
 
 class EditRequest(RequestModel):
     branch: str
     epoch: str
-    version: int = Field(ge=0)
+    version: Count
     """The version that the updates are based on."""
     updates: Annotated[list[EditorUpdateRequest], Field(max_length=1_000)]
     thread: str | None = None
@@ -149,8 +150,8 @@ class MergeRequest(RequestModel):
 
 
 class Selection(RequestModel):
-    start: int = Field(ge=0)
-    end: int = Field(ge=1)
+    start: Count
+    end: Annotated[Count, Field(ge=1)]
     exact: Document = ""
     """The selected text; searched for if the document changed meanwhile."""
 

@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from datetime import UTC, date, datetime, time, timedelta
+from datetime import UTC, date, datetime, time
 from typing import Annotated, Any
 from urllib.parse import urlencode
 
 import numpy as np
 from fastapi import APIRouter, Query, Request, Response
 
+from coterie.base.values import Count
 from coterie.characters import Characters
 from coterie.memory import DISCLOSURES, TYPES, Memory, MemoryRecord
 from coterie.surfaces.web.memory import routes
@@ -143,7 +144,7 @@ class MemoryFilter:
 
     def moments(self) -> tuple[datetime | None, datetime | None]:
         since = datetime.combine(self.since, time(), UTC) if self.since else None
-        until = datetime.combine(self.until + timedelta(days=1), time(), UTC) if self.until else None
+        until = datetime.combine(self.until, time.max, UTC) if self.until else None
         return since, until
 
 
@@ -160,7 +161,7 @@ async def browse(
     since: str = "",
     until: str = "",
     view: str = "list",
-    offset: Annotated[int, Query(ge=0)] = 0,
+    offset: Count = 0,
 ) -> Response:
     asked = MemoryFilter(q.strip(), owner, type if type in TYPES else "", room, _day(since), _day(until))
     people = display_names

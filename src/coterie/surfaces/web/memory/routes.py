@@ -12,6 +12,7 @@ from fastapi.responses import StreamingResponse
 from pydantic import Field, StringConstraints
 
 from coterie.base.redaction import redact
+from coterie.base.values import Count, Time, clamp_time
 from coterie.characters import Characters
 from coterie.memory import BadImport, Disclosure, Memory, MemoryRecord, MemoryType, export_lines, import_lines
 from coterie.modes.story import reassign_memories
@@ -127,11 +128,12 @@ async def memories(
     q: Annotated[str, Query(max_length=1_000)] = "",
     kind: Annotated[MemoryType | None, Query(alias="type")] = None,
     room: Line = None,
-    since: datetime | None = None,
-    until: datetime | None = None,
+    since: Time | None = None,
+    until: Time | None = None,
     limit: Annotated[int, Query(ge=1, le=500)] = 50,
-    offset: Annotated[int, Query(ge=0)] = 0,
+    offset: Count = 0,
 ) -> list[MemoryResponse]:
+    since, until = since and clamp_time(since), until and clamp_time(until)
     if not q.strip():
         page = memory.page(owner=owner, room=room, kind=kind, since=since, until=until, limit=limit, offset=offset)
         return [MemoryResponse.of(record) for record in page]

@@ -14,6 +14,7 @@ from typing import Annotated, Any
 from fastapi import APIRouter, BackgroundTasks, Query, Request, status
 
 from coterie.base.redaction import redact
+from coterie.base.values import Int64
 from coterie.eventstore import Job, JobState
 from coterie.llm import ClassifierFailure, DailyUsage, Models, Role, RoleUnset, Target, UsageQueries, probe_model
 from coterie.ops import RestoreUnavailable, StoredCopy
@@ -140,14 +141,16 @@ async def jobs(
 
 
 @router.post("/ops/jobs/{job}/retry", summary="Retry a failed job")
-async def retry(store: StoreDep, job: int) -> DoneResponse:
+async def retry(store: StoreDep, job: Int64) -> DoneResponse:
     await store.jobs.retry(job)
     return DoneResponse()
 
 
 @router.get("/ops/failures", summary="Failed structured answers, for which the default was used")
 async def failures(
-    store: StoreDep, limit: Annotated[int, Query(ge=1, le=500)] = 100, before: Annotated[int | None, Query(ge=1)] = None
+    store: StoreDep,
+    limit: Annotated[int, Query(ge=1, le=500)] = 100,
+    before: Annotated[Int64 | None, Query(ge=1)] = None,
 ) -> list[ClassifierFailure]:
     return UsageQueries(store).failures(limit, before)
 

@@ -11,6 +11,7 @@ from fastapi import APIRouter, Cookie, Request, Response, status
 from fastapi.responses import JSONResponse
 from pydantic import Field
 
+from coterie.base.values import Name
 from coterie.characters import EVERY_CHARACTER, OWNER, OwnerProfile, PairingRequest, People, Person
 from coterie.ops import Setting
 from coterie.surfaces.web import SURFACE
@@ -30,7 +31,6 @@ from coterie.surfaces.web.shared.errors import ERROR_RESPONSES
 from coterie.surfaces.web.shared.templates import PageRouter, page_response
 from coterie.surfaces.web.story.schemas import (
     DoneResponse,
-    Name,
     OwnerRequest,
     OwnerResponse,
     RequestModel,
@@ -41,7 +41,6 @@ from coterie.surfaces.web.story.schemas import (
 
 
 people_router = APIRouter(prefix="/people", tags=["people"], responses=ERROR_RESPONSES)
-_Name = Annotated[str, Field(min_length=1, max_length=200, pattern=r"\S")]
 
 
 class AccountResponse(ResponseModel):
@@ -92,7 +91,7 @@ class LinkCodeResponse(ResponseModel):
 
 
 class InvitePersonRequest(RequestModel):
-    name: _Name
+    name: Name
 
 
 class ApproveRequest(RequestModel):
@@ -128,7 +127,7 @@ async def people(people: PeopleDep) -> PeopleResponse:
     "", summary="Add a person; returns a code that links their account", status_code=status.HTTP_201_CREATED
 )
 async def invite(people: PeopleDep, code_minutes: LinkCodeMinutes, body: InvitePersonRequest) -> LinkCodeResponse:
-    person, code = await people.invite(body.name.strip(), code_minutes)
+    person, code = await people.invite(body.name, code_minutes)
     return LinkCodeResponse(person=PersonResponse.of(people, person), code=code, minutes=code_minutes)
 
 

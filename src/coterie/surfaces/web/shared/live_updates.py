@@ -19,6 +19,7 @@ from sse_starlette import EventSourceResponse, ServerSentEvent
 
 from coterie.base.logging import get_logger
 from coterie.base.redaction import redact
+from coterie.base.values import parse_int64
 from coterie.conversation import Feed
 from coterie.eventstore import Store
 from coterie.modes.desk import DeskService
@@ -93,7 +94,8 @@ async def live(
 def _positions(pairs: list[str]) -> dict[str, int]:
     """CHANNEL:EVENT pairs; anything else is ignored."""
     parts = (pair.rpartition(":") for pair in pairs)
-    return {channel: int(after) for channel, _, after in parts if channel and after.isdecimal()}
+    positions = ((channel, parse_int64(after)) for channel, _, after in parts if channel)
+    return {channel: after for channel, after in positions if after is not None}
 
 
 async def _stream(

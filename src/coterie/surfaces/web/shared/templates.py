@@ -27,6 +27,7 @@ from starlette.routing import Match
 from starlette.types import Scope
 
 from coterie import __version__
+from coterie.base.values import clamp_time
 from coterie.surfaces.web.shared import assets
 from coterie.surfaces.web.shared.labels import job_label, score_part_label
 from coterie.surfaces.web.shared.prose import clean_fragment, clean_line, excerpt, render_prose, show_invisible
@@ -162,9 +163,18 @@ def initials(name: str) -> str:
 
 def iso_timestamp(at: datetime) -> str:
     """For `<time datetime>`; a script shows it in the reader's zone."""
-    return at.astimezone(UTC).isoformat(timespec="seconds")
+    return _showable(at).isoformat(timespec="seconds")
 
 
 def story_time(at: datetime) -> str:
     """A time in the fiction, which has no time zone."""
+    at = _showable(at)
     return f"{at:%A} {at.day} {at:%B}, {at:%H:%M}"
+
+
+def _showable(at: datetime) -> datetime:
+    """In UTC. A stored time that has no representation there is shown as the nearest supported one."""
+    try:
+        return at.replace(tzinfo=UTC) if at.tzinfo is None else at.astimezone(UTC)
+    except OverflowError:
+        return clamp_time(at)

@@ -23,6 +23,7 @@ from sse_starlette import EventSourceResponse, ServerSentEvent
 
 from coterie.base.redaction import redact
 from coterie.base.supervisor import run_once
+from coterie.base.values import parse_int64
 from coterie.characters import OWNER, Characters, People, Workspaces
 from coterie.conversation import (
     AssistantTurn,
@@ -377,7 +378,7 @@ async def events(
     store: StoreDep, story: StoryDep, feed: FeedDep, chat: str, last_event_id: Annotated[str | None, Header()] = None
 ) -> EventSourceResponse:
     story_chat = story.chats.chat(f"room:{chat}")
-    after = int(last_event_id) if last_event_id is not None and last_event_id.isdecimal() else None
+    after = parse_int64(last_event_id or "")
     if after is not None and not can_resume(feed, after):
         after = None
     stopping = anyio.Event()

@@ -8,6 +8,7 @@ from typing import Annotated, Any
 
 from fastapi import Query, Request, Response
 
+from coterie.base.values import Int64
 from coterie.characters import STARTER_NAMES, starter_character, starter_summary
 from coterie.conversation import NoSuchTurn
 from coterie.eventstore import Store
@@ -84,7 +85,9 @@ async def head(characters: CharactersDep, story: StoryDep, chat: str) -> Respons
 
 
 @router.get("/{chat}/turns")
-async def older(story: StoryDep, renderer: TurnRendererDep, chat: str, before: Annotated[int, Query(ge=1)]) -> Response:
+async def older(
+    story: StoryDep, renderer: TurnRendererDep, chat: str, before: Annotated[Int64, Query(ge=1)]
+) -> Response:
     """Older turns; the `X-Before` header is the position for the next request."""
     story_chat = story.chats.chat(f"room:{chat}")
     _, html, further = await renderer.latest_turns(story_chat.room, before)

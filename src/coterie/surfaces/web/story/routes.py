@@ -6,6 +6,7 @@ from typing import Annotated
 
 from fastapi import APIRouter, Query, Response, status
 
+from coterie.base.values import Int64
 from coterie.modes.story import (
     EDITABLE_FIELDS,
     ChatDetails,
@@ -173,7 +174,7 @@ _ACCEPTED = status.HTTP_202_ACCEPTED
 async def turns(
     story: StoryDep,
     chat: str,
-    before: Annotated[int | None, Query(ge=1)] = None,
+    before: Annotated[Int64 | None, Query(ge=1)] = None,
     limit: Annotated[int, Query(ge=1, le=500)] = 50,
 ) -> TurnPage:
     story_chat = story.chats.chat(f"room:{chat}")

@@ -5,16 +5,26 @@ from __future__ import annotations
 from datetime import datetime
 from typing import Annotated, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, StringConstraints
+from pydantic import BaseModel, ConfigDict, Field, StringConstraints, field_validator
 
 from coterie.base.redaction import redact
+from coterie.base.values import EARLIEST, Name, Prose, Text
 from coterie.characters import Character, OwnerProfile
 from coterie.conversation import Segment, Turn
 from coterie.eventstore import Store
-from coterie.modes.story import Chat, FieldEdit, InspectedPrompt, ReadMarks, StartedTurn, StoryService
+from coterie.modes.story import (
+    Chat,
+    FieldEdit,
+    InspectedPrompt,
+    Opening,
+    OpeningPlace,
+    ReadMarks,
+    StartedTurn,
+    StoryService,
+    parse_start,
+)
 
-Prose = Annotated[str, StringConstraints(max_length=200_000)]
-Name = Annotated[str, StringConstraints(min_length=1, max_length=200, strip_whitespace=True)]
+_ShortText = Annotated[Text, StringConstraints(max_length=500)]
 _SNIPPET = 140
 
 
@@ -57,8 +67,16 @@ class CharacterRequest(RequestModel):
     """Prose from which the opening scene is proposed."""
 
 
-class CharacterResponse(CharacterRequest):
+class CharacterResponse(ResponseModel):
     id: str
+    name: str
+    persona: str
+    voice_samples: list[str]
+    traits: list[str]
+    backstory: str
+    initial_relationship: str
+    kickoff: str
+    """Prose from which the opening scene is proposed."""
     version: int
     has_card: bool
 
@@ -70,6 +88,30 @@ class CharacterResponse(CharacterRequest):
 class CharacterWithVersions(CharacterResponse):
     versions: list[CharacterResponse]
     """All versions, oldest first."""
+
+
+class OpeningPlaceRequest(OpeningPlace):
+    name: _ShortText = ""
+    type: _ShortText = "place"
+
+
+class OpeningRequest(Opening):
+    """An opening scene as a person confirms it."""
+
+    title: Annotated[Text, StringConstraints(max_length=200)] = ""
+    place: OpeningPlaceRequest = OpeningPlaceRequest()
+    weather: _ShortText = ""
+    anchor: _ShortText = ""
+    relationship: Prose = ""
+    facts: Annotated[list[Prose], Field(max_length=1_000)] = Field(default_factory=list)
+    greeting: Prose = ""
+
+    @field_validator("time")
+    @classmethod
+    def _check_time(cls, value: str) -> str:
+        if value and parse_start(value, EARLIEST.date()) is None:
+            raise ValueError(f"it must be a time such as 2026-05-01T17:40, of a year from {EARLIEST.year}")
+        return value
 
 
 class ImportResponse(ResponseModel):
@@ -280,7 +322,7 @@ class ReadyMadeCharacter(ResponseModel):
 
 
 class MessageRequest(RequestModel):
-    text: Prose = Field(min_length=1)
+    text: Annotated[Prose, Field(min_length=1)]
     speaker: str | None = None
     """Who answers, by id or name; chosen automatically otherwise."""
     to: list[str] = []
