@@ -143,7 +143,7 @@ class _Session:
         draft = self.app.draft
         parser = parser_for(draft.thread_queries.thread(room).member(member.bot).format)
         async with draft.feed.follow(room) as updates:
-            started = await draft.threads.send_message(room, question, self.document.person)
+            started = await draft.threads.send_message(room, question, self.document.person, to=member.bot)
             async for text in updates.reply_text(started.reply):
                 typer.echo(escape_controls(visible_text(parser.feed(text))), nl=False)
             typer.echo(escape_controls(visible_text(parser.end())))

@@ -165,7 +165,7 @@ async def test_f12_each_message_notifies_once_and_never_its_author(harness: Draf
     await harness.draft.notifications.watch(harness.workspace, "lamp.md", BO)
     await harness.draft.notifications.watch(harness.workspace, "lamp.md", ANN)
     first = await harness.send_message(thread, "Hello?", ANN)
-    second = await harness.send_message(thread, "Here too.", BO)
+    second = await harness.send_message(thread, "Here too?", BO)
 
     def notified(person: str) -> list[tuple[str, str]]:
         return [(one.message, one.kind) for one in reversed(harness.draft.notifications.of_person(person))]

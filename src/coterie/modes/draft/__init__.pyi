@@ -32,3 +32,4 @@ from .service import DraftService as DraftService
 from .settings import DraftSettings as DraftSettings
 from .threads import Notification as Notification
 from .threads import StartedReply as StartedReply
+from .threads import can_retry as can_retry

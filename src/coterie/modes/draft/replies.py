@@ -94,21 +94,33 @@ async def sse_frames(
 ) -> AsyncIterator[str]:
     """The server-sent events of a reply, numbered, from the one after `after` on.
 
-    The same reply always gives the same frames, so a client can resume from the last number it has.
+    A reply that failed or broke off has an event `incomplete` with the reason. The same reply always gives the same
+    frames, so a client can resume from the last number it has. Without a reply, there are only the last two.
     """
     number = 0
     chunker = ReplyChunker(parser)
-    async for raw, complete in _raw_text(feed, timeline, room, reply):
+    async for raw, complete in _raw_text(feed, timeline, room, reply) if reply else _no_text():
         for text in [*chunker.feed(raw), *(chunker.end() if complete else [])]:
             number += 1
             if number > after:
                 yield sse_frame(number, base64.b64encode(text.encode("utf-8", "surrogatepass")).decode("ascii"))
     ids = [proposal_id(reply, block) for block in range(1, chunker.blocks + 1)]
-    summary = json.dumps({"message_id": reply, "change_ids": ids, "count": len(ids)}, separators=(",", ":"))
-    for data, event in ((summary, "changes"), ("DONE", "")):
+    last = [(_json({"message_id": reply, "change_ids": ids, "count": len(ids)}), "changes"), ("DONE", "")]
+    turn = timeline.turn(room, reply) if reply else None
+    if turn is not None and turn.state == "truncated":
+        last.insert(1, (_json({"message_id": reply, "why": turn.why, "status": turn.status}), "incomplete"))
+    for data, event in last:
         number += 1
         if number > after:
             yield sse_frame(number, data, event)
+
+
+def _json(value: dict[str, object]) -> str:
+    return json.dumps(value, separators=(",", ":"))
+
+
+async def _no_text() -> AsyncIterator[tuple[str, bool]]:
+    yield "", True
 
 
 def sse_frame(number: int, data: str, event: str = "") -> str:

@@ -9,17 +9,27 @@ from __future__ import annotations
 
 import asyncio
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from weakref import WeakValueDictionary
 
-from coterie.base.errors import BadPoint
+from coterie.base.errors import BadPoint, CoterieError
 from coterie.base.ids import new_id
 from coterie.base.logging import get_logger
-from coterie.characters import Characters, NoSuchCharacter
-from coterie.conversation import AssistantTurnStarted, Busy, Replies, Segment, TurnQueries, UserTurn
+from coterie.base.redaction import redact
+from coterie.characters import Characters, NoSuchCharacter, NoSuchPerson, PeopleQueries
+from coterie.conversation import (
+    AssistantTurn,
+    AssistantTurnStarted,
+    Busy,
+    Replies,
+    Segment,
+    Turn,
+    TurnQueries,
+    UserTurn,
+)
 from coterie.eventstore import Handler, Job, JobResult, NewEvent, NewJob, Store
-from coterie.llm import Caller, ModelError, Models, Role
+from coterie.llm import Caller, ModelError, Models, Role, status_of
 from coterie.modes.draft.anchors import CONTEXT_LENGTH, Anchor, anchor_at, move_anchors, relocate
 from coterie.modes.draft.diff import Span, edits_between
 from coterie.modes.draft.documents import Documents
@@ -51,6 +61,8 @@ WATCHED_DOCUMENT: NoticeKind = "chat_message_in_participated_thread"
 _HISTORY_TURNS = 60
 _RECALL_TURNS = 2
 """Memories are recalled for the last messages, this many."""
+_UNNAMED_OWNER = "You"
+"""The owner's name before they give one. It is a word of every other sentence."""
 _QUOTE = re.compile(r"<original>\n?(.*?)\n?</original>", re.DOTALL)
 _BROKEN_BLOCK_NOTES = {
     "unclosed": "A proposal broke off before its end. It is in the reply as text.",
@@ -64,11 +76,11 @@ _log = get_logger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class StartedReply:
-    """A recorded message and the reply to it that has begun."""
+    """A recorded message and the reply to it that has begun; `reply` and `speaker` are empty if nobody answers."""
 
     turn: str
-    reply: str
-    speaker: str
+    reply: str = ""
+    speaker: str = ""
 
 
 class Threads:
@@ -88,6 +100,7 @@ class Threads:
     ) -> None:
         self._store = store
         self._characters = characters
+        self._people = PeopleQueries(store)
         self._models = models
         self._settings = settings
         self._documents = documents
@@ -145,17 +158,20 @@ class Threads:
         exact: str = "",
         key: str | None = None,
     ) -> StartedReply:
-        """Record a message and start the reply to it in the background. A repeated `key` returns the first turn."""
+        """Record a message and start the reply to it, if a character is addressed, in the background.
+
+        `to` is the member that answers; empty for nobody; None decides by the text (see `addressed_member`). A repeated
+        `key` returns the first turn.
+        """
         async with self._locks.setdefault(room, asyncio.Lock()):
             event_key = None if key is None else f"say:{room}:{key}"
             if event_key is not None and (started := self._find_started(room, event_key)) is not None:
                 return started
             thread = self._queries.thread(room)
-            if self._timeline.open_replies(room):
-                raise Busy("A reply is still being written in this thread.", "Wait for the reply, or stop it.")
+            self._require_idle(room)
             if not text.strip():
                 raise BadPoint("There is nothing in the message.", "Write something, then send it.")
-            member = self._addressed_member(thread, text, to)
+            member = self._answering_member(thread, text, to, contributor)
             version = await self._documents.read(thread.workspace, thread.document, thread.branch)
             turn = new_id()
             segment = Segment(kind="dialogue", text=text)
@@ -166,8 +182,27 @@ class Threads:
                 quoted = SelectionQuoted(turn=turn, place=place, blob=version.blob)
                 new_events.append(NewEvent(room, quoted, contributor.id, turn=turn))
             new_events += self._notifications.events_for(thread, turn, contributor.id, self._participants(room))
-            await self._store.append(new_events)
-            return await self._start_reply(thread, member, version, turn)
+            if member is None:
+                await self._store.append(new_events)
+                return StartedReply(turn)
+            return await self._start_reply(thread, member, version, turn, new_events)
+
+    async def retry_reply(self, room: str, reply: str) -> StartedReply:
+        """Start another reply to the message whose reply failed or broke off; the failed one stays in the thread."""
+        async with self._locks.setdefault(room, asyncio.Lock()):
+            thread = self._queries.thread(room)
+            self._require_idle(room)
+            failed = self._timeline.turn(room, reply)
+            if not can_retry(failed, self._timeline.latest(room, _HISTORY_TURNS)):
+                raise BadPoint(
+                    "This reply cannot be retried.", "Only the last reply to a message, if it broke off, can."
+                )
+            version = await self._documents.read(thread.workspace, thread.document, thread.branch)
+            return await self._start_reply(thread, thread.member(failed.speaker), version, failed.answers or "", [])
+
+    def _require_idle(self, room: str) -> None:
+        if self._timeline.open_replies(room):
+            raise Busy("A reply is still being written in this thread.", "Wait for the reply, or stop it.")
 
     async def stop_reply(self, room: str) -> bool:
         self._queries.thread(room)
@@ -192,11 +227,29 @@ class Threads:
             lambda turn: lambda _: [_finish_job(turn.room, turn.id)], lambda turn: self._queries.is_thread(turn.room)
         )
 
-    async def _start_reply(self, thread: Thread, member: Member, version: DocumentVersion, turn: str) -> StartedReply:
+    async def _start_reply(
+        self, thread: Thread, member: Member, version: DocumentVersion, turn: str, new_events: list[NewEvent]
+    ) -> StartedReply:
+        """Append the events and the start of the reply together, then stream it."""
         room, reply = thread.room, new_id()
         started = AssistantTurnStarted(reply=reply, speaker=member.bot, answers=turn)
-        await self._store.append([NewEvent(room, started, member.bot, turn=reply)])
-        turns = [one for one in self._timeline.latest(room, _HISTORY_TURNS) if one.id != reply]
+        await self._store.append([*new_events, NewEvent(room, started, member.bot, turn=reply)])
+        try:
+            await self._stream_reply(thread, member, version, turn, reply)
+        except Exception as error:
+            if not isinstance(error, CoterieError):
+                _log.exception("reply not started", room=room, reply=reply)
+            await self._store.append(
+                [NewEvent(room, _failed(reply, error), member.bot, key=f"reply:{room}:{reply}", turn=reply)],
+                jobs=[_finish_job(room, reply)],
+            )
+        return StartedReply(turn, reply, member.bot)
+
+    async def _stream_reply(
+        self, thread: Thread, member: Member, version: DocumentVersion, turn: str, reply: str
+    ) -> None:
+        room = thread.room
+        turns = [one for one in self._timeline.latest(room, _HISTORY_TURNS) if _counts_in_prompt(one, turn)]
         question = " ".join(one.text for one in turns[-_RECALL_TURNS:])
         memories = await asyncio.to_thread(self._memory.recall, thread, member.bot, self._participants(room), question)
         task = member.model or None
@@ -207,7 +260,7 @@ class Threads:
             memories,
             version,
             turns,
-            self._names(thread),
+            {**self._names(thread), **{one.speaker: self._person_name(one.speaker) for one in turns if one.by_person}},
             {one.id: place for one in turns if (place := self._queries.quote(room, one.id)) is not None},
             [proposal for proposal in self._proposals.of_thread(room) if proposal.state == "declined"],
             self._settings,
@@ -221,7 +274,6 @@ class Threads:
 
         recording = ReplyWithProposals(stream, parser_for(member.format), on_block)
         await self._replies.start(room, reply, recording, member.bot, lambda _: [_finish_job(room, reply)])
-        return StartedReply(turn, reply, member.bot)
 
     async def _record_proposal(
         self, thread: Thread, author: str, turn: str, reply: str, number: int, block: EditBlock
@@ -248,7 +300,8 @@ class Threads:
                 await self._repair_quote(thread, proposal)
         notes = [_BROKEN_BLOCK_NOTES[part.reason] for part in parts if isinstance(part, BrokenBlock)]
         new_events = [NewEvent(room, ThreadNoted(text=note, about=reply)) for note in notes]
-        new_events += self._notifications.events_for(thread, reply, turn.speaker, self._participants(room))
+        if turn.state == "done" or turn.why == "length":  # a failed or stopped reply is no news
+            new_events += self._notifications.events_for(thread, reply, turn.speaker, self._participants(room))
         return JobResult(new_events)
 
     async def _repair_quote(self, thread: Thread, proposal: Proposal) -> None:
@@ -308,21 +361,25 @@ class Threads:
         chosen = self._settings.formats.get(provider) or DEFAULT_FORMATS.get(provider, "tags")
         return member.model_copy(update={"format": chosen})
 
-    def _addressed_member(self, thread: Thread, text: str, to: str | None) -> Member:
-        """The requested member, else the first one named in the message, else the first one of the thread."""
+    def _answering_member(self, thread: Thread, text: str, to: str | None, author: Contributor) -> Member | None:
         names = self._names(thread)
+        if to == "":
+            return None
         if to is not None:
             for member in thread.members:
                 if to in (member.bot, names[member.bot]) or to.lower() == names[member.bot].lower():
                     return member
             requested = next((character.name for character in self._characters.all() if character.id == to), to)
             raise NoSuchCharacter(f"{requested} is not in this thread.", f"Here are: {', '.join(names.values())}.")
-        named = [
-            (match.start(), number)
-            for number, member in enumerate(thread.members)
-            if (match := re.search(rf"(?<!\w){re.escape(names[member.bot])}(?!\w)", text, re.IGNORECASE))
-        ]
-        return thread.members[min(named)[1] if named else 0]
+        others = [person.name for person in self._people.all() if person.id != author.id]
+        alone = self._participants(thread.room) <= {author.id}
+        return addressed_member(thread.members, names, text, others=others, alone=alone)
+
+    def _person_name(self, person: str) -> str:
+        try:
+            return " ".join(self._people.person(person).name.split()) or "Somebody"
+        except NoSuchPerson:
+            return "Somebody"
 
     def _names(self, thread: Thread) -> dict[str, str]:
         return {member.bot: self._characters.get(member.bot).name for member in thread.members}
@@ -336,7 +393,48 @@ class Threads:
         if turn is None:
             return None
         replies = [one for one in self._timeline.latest(room, _HISTORY_TURNS) if one.answers == turn]
-        return StartedReply(turn, replies[0].id, replies[0].speaker) if replies else StartedReply(turn, "", "")
+        return StartedReply(turn, replies[0].id, replies[0].speaker) if replies else StartedReply(turn)
+
+
+def addressed_member(
+    members: Sequence[Member], names: Mapping[str, str], text: str, *, others: Sequence[str], alone: bool
+) -> Member | None:
+    """The member that answers a message: the first one named in it, else the first one of the thread, else None.
+
+    People can talk to each other: a message to one of the `others` (`@Ben …`, `Ben, …`, `Ben: …`) is answered by no
+    character, and among several people, only a question is. `alone`: nobody but the author wrote in the thread.
+    """
+    named = [
+        (match.start(), number)
+        for number, member in enumerate(members)
+        if (match := re.search(rf"(?<!\w){re.escape(names[member.bot])}(?!\w)", text, re.IGNORECASE))
+    ]
+    if named:
+        return members[min(named)[1]]
+    to_person = any(
+        re.search(rf"@{re.escape(name)}(?!\w)|^\s*{re.escape(name)}\s*[,:]", text, re.IGNORECASE)
+        for name in others
+        if name.strip() and name != _UNNAMED_OWNER
+    )
+    return members[0] if not to_person and (alone or re.search("[?？؟]", text)) else None
+
+
+def can_retry(reply: Turn, turns: Sequence[Turn]) -> bool:
+    """Whether it broke off, and no other reply to the same message came after it."""
+    later = (turn for turn in turns if turn.answers == reply.answers and turn.seq > reply.seq)
+    return reply.state == "truncated" and reply.answers is not None and not any(later)
+
+
+def _counts_in_prompt(turn: Turn, question: str) -> bool:
+    """Without earlier replies to the question, which are being retried, and replies that failed with no text."""
+    return turn.by_person or (turn.answers != question and bool(turn.text.strip()))
+
+
+def _failed(reply: str, error: Exception) -> AssistantTurn:
+    why = f"Something unexpected went wrong ({type(error).__name__}). Retry, or look at the log of the server."
+    if isinstance(error, CoterieError):
+        why = redact(str(error))
+    return AssistantTurn(reply=reply, text="", truncated=True, why=why, status=status_of(error))
 
 
 def _finish_job(room: str, reply: str) -> NewJob:

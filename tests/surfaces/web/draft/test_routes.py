@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 
 from coterie.base.clock import SystemClock
 from coterie.eventstore.worker import Worker
+from coterie.llm.recording import RecordedCall, RecordedError
 from coterie.modes.draft.edit_formats import parser_for
 from coterie.modes.draft.replies import ReplyChunker
 from tests.surfaces.web.conftest import Web
@@ -249,3 +250,43 @@ async def test_f1_a_folder_that_cannot_be_adopted_is_a_clear_error(web: Web, tmp
         answer = await web.client.post("/draft/workspaces", content=body, headers=headers)
         assert 400 <= answer.status_code < 500 and answer.json()["error"] and answer.json()["fix"], (body, answer.text)
     assert await web.get("/draft/workspaces") == []
+
+
+async def test_f4_a_failed_reply_is_shown_on_the_wire_and_on_the_page_and_can_be_retried(web: Web) -> None:
+    room = await Room(web).begin()
+    broken = RecordedError(kind="KeyRejected", what="The key was refused.", fix="Change it.", status=401)
+    web.script.faults.append(RecordedCall(say="Half a ", error=broken))
+    whole = (await room.say("Go on.")).text
+    assert [line for line in whole.splitlines() if line.startswith("event:")] == ["event: changes", "event: incomplete"]
+    failed = json.loads(re.findall(r"event: incomplete\ndata: (.*)\n", whole)[0])
+    assert failed["status"] == 401 and "The key was refused." in failed["why"]
+    assert whole.endswith("data: DONE\n\n")
+    resumed = await web.client.get(f"{room.thread}/turns/{failed['message_id']}")
+    assert resumed.text == whole
+    await room.settle()
+    message = (await web.get(room.thread))["messages"][-1]
+    assert (message["state"], message["status"], message["can_retry"]) == ("truncated", 401, True)
+    html = {"Accept": "text/html"}
+    page = (await web.client.get(f"{room.thread}/messages", headers=html)).text
+    assert "The provider refused the key." in page and f'data-retry="{message["id"]}"' in page
+    assert await web.get("/draft/inbox") == []
+    web.script.replies.append("Better.")
+    again = await web.post(f"{room.thread}/turns/{message['id']}/retry")
+    assert (
+        "Better."
+        in base64.b64decode(
+            re.findall(r"data: (.*)", (await web.client.get(f"{room.thread}/turns/{again['reply']}")).text)[0]
+        ).decode()
+    )
+    page = (await web.client.get(f"{room.thread}/messages", headers=html)).text
+    assert "data-retry" not in page and "The provider refused the key." in page
+    answer = await web.client.post(f"{room.thread}/turns/{message['id']}/retry")
+    assert answer.status_code == 400
+
+
+async def test_f15_a_message_that_nobody_answers_ends_at_once(web: Web) -> None:
+    room = await Room(web).begin()
+    empty = 'id: 1\nevent: changes\ndata: {"message_id":"","change_ids":[],"count":0}\n\nid: 2\ndata: DONE\n\n'
+    assert (await room.say("A note.", to="", key="k")).text == empty
+    assert (await room.say("A note.", to="", key="k")).text == empty
+    assert web.script.asked == []

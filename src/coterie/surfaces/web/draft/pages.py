@@ -26,6 +26,7 @@ from coterie.modes.draft import (
     Proposal,
     Revision,
     Thread,
+    can_retry,
     parse_reply,
     utf16_length,
     visible_text,
@@ -103,6 +104,7 @@ class ThreadMessage:
     at: datetime | None = None
     model: str = ""
     error: ReplyError | None = None
+    can_retry: bool = False
     proposals: tuple[tuple[str, str], ...] = ()
     """Id and state of each."""
 
@@ -184,7 +186,8 @@ def thread_messages(draft: DraftService, names: NameCache, thread: Thread) -> li
 def _messages(draft: DraftService, thread: Thread, names: NameCache) -> Iterator[ThreadMessage]:
     changes = draft.proposal_queries.of_thread(thread.room)
     so_far = draft.replies.partial(thread.room)
-    for turn in draft.timeline.latest(thread.room, 500):
+    turns = draft.timeline.latest(thread.room, 500)
+    for turn in turns:
         quote = draft.thread_queries.quote(thread.room, turn.id)
         spoken = so_far.text if so_far is not None and so_far.reply == turn.id else turn.text
         yield ThreadMessage(
@@ -198,6 +201,7 @@ def _messages(draft: DraftService, thread: Thread, names: NameCache) -> Iterator
             at=turn.at,
             model=clean_line(turn.model),
             error=reply_error(redact(turn.why), turn.status) if turn.state == "truncated" else None,
+            can_retry=can_retry(turn, turns),
             proposals=tuple((one.id, _became(one)) for one in changes if one.reply == turn.id and not one.replaces),
         )
 

@@ -273,7 +273,7 @@ async def show(draft: DraftDep, thread: str) -> ThreadDetailResponse:
 
 @threads_router.post(
     _THREAD + "/turns",
-    summary="Send a message; returns an event stream: chunks in base64, `changes`, `DONE`",
+    summary="Send a message; returns an event stream: chunks in base64, `changes`, `incomplete` if it failed, `DONE`",
     response_class=StreamingResponse,
 )
 async def send_message(
@@ -300,6 +300,11 @@ async def reply_stream(draft: DraftDep, thread: str, reply: str, after: LastEven
     draft_thread = draft.thread_queries.thread(f"room:{thread}")
     draft.timeline.turn(draft_thread.room, reply)
     return _stream(draft, draft_thread, reply, after)
+
+
+@threads_router.post(_THREAD + "/turns/{reply}/retry", summary="Ask again for a reply that failed or broke off")
+async def retry(draft: DraftDep, thread: str, reply: str) -> StartedTurnResponse:
+    return StartedTurnResponse.of(await draft.threads.retry_reply(f"room:{thread}", reply))
 
 
 @threads_router.get(
@@ -368,7 +373,7 @@ async def _start_turn(draft: DraftService, who: Contributor, thread: str, body: 
 
 
 def _stream(draft: DraftService, thread: Thread, reply: str, after: int | None) -> StreamingResponse:
-    parser = parser_for(thread.member(draft.timeline.turn(thread.room, reply).speaker).format)
+    parser = parser_for(thread.member(draft.timeline.turn(thread.room, reply).speaker).format if reply else "tags")
     return StreamingResponse(
         sse_frames(draft.feed, draft.timeline, thread.room, reply, parser, after or 0),
         media_type="text/event-stream",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from datetime import datetime
 from typing import Annotated, Literal
 
@@ -25,6 +26,7 @@ from coterie.modes.draft import (
     Thread,
     ThreadNote,
     Update,
+    can_retry,
     parse_reply,
     visible_text,
 )
@@ -171,7 +173,8 @@ class ThreadRequest(RequestModel):
 class ThreadMessageRequest(RequestModel):
     text: Prose
     to: str | None = None
-    """Who answers; otherwise the member named in the text, otherwise the first member."""
+    """The member that answers, or empty for nobody. Otherwise the member named in the text answers, or the first one
+    if the author writes alone or asks a question that is not addressed to a person."""
     selection: Selection | None = None
     key: Name | None = None
     """A repeated key is the same message."""
@@ -180,6 +183,7 @@ class ThreadMessageRequest(RequestModel):
 class StartedTurnResponse(ResponseModel):
     turn: str
     reply: str
+    """Empty if nobody answers."""
     speaker: str
 
     @classmethod
@@ -234,12 +238,19 @@ class ThreadMessageResponse(ResponseModel):
     """Without the blocks that became proposals."""
     state: Literal["open", "done", "truncated"]
     why: str
+    """Why a truncated reply broke off: `stopped`, `restart`, `length`, or the error in a sentence."""
+    status: int | None
+    """The provider's HTTP status if it refused the reply."""
+    can_retry: bool
+    """Whether the reply can be asked for again."""
     model: str
     quote: str | None
     at: datetime
 
     @classmethod
-    def of(cls, turn: Turn, thread: Thread, quote: AnchorData | None) -> ThreadMessageResponse:
+    def of(
+        cls, turn: Turn, thread: Thread, quote: AnchorData | None, turns: Sequence[Turn] = ()
+    ) -> ThreadMessageResponse:
         text = turn.text
         if not turn.by_person:
             pieces = parse_reply(turn.text, thread.member(turn.speaker).format)
@@ -251,6 +262,8 @@ class ThreadMessageResponse(ResponseModel):
             text=text,
             state=turn.state,
             why=turn.why,
+            status=turn.status,
+            can_retry=can_retry(turn, turns),
             model=turn.model,
             quote=quote.exact if quote else None,
             at=turn.at,
@@ -324,7 +337,7 @@ class ThreadDetailResponse(ResponseModel):
         return cls(
             thread=ThreadResponse.of(thread),
             messages=[
-                ThreadMessageResponse.of(turn, thread, draft.thread_queries.quote(thread.room, turn.id))
+                ThreadMessageResponse.of(turn, thread, draft.thread_queries.quote(thread.room, turn.id), turns)
                 for turn in turns
             ],
             notes=[ThreadNoteResponse.of(note) for note in draft.thread_queries.notes(thread.room)],

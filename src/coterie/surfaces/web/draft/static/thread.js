@@ -25,6 +25,10 @@ export class ThreadPanel {
         this.form.requestSubmit();
       }
     });
+    this.list.addEventListener("click", (event) => {
+      const button = event.target.closest("[data-retry]");
+      if (button) this.retry(button).catch(showError);
+    });
     one("#stop").addEventListener("click", () => post(`/draft/threads/${this.thread}/stop`).catch(showError));
   }
 
@@ -110,6 +114,16 @@ export class ThreadPanel {
     if (range) one("#selection span").textContent = range.text;
   }
 
+  async retry(button) {
+    button.disabled = true;
+    try {
+      await post(`/draft/threads/${this.thread}/turns/${button.dataset.retry}/retry`);
+    } finally {
+      button.disabled = false;
+    }
+    await this.refresh();
+  }
+
   async send() {
     const text = this.field.value.trim();
     if (!text || this.sending || this.open) return this.field.focus();
@@ -118,7 +132,7 @@ export class ThreadPanel {
     try {
       await this.opening; // the thread's members are known once it is loaded
       const to = one("#to").value;
-      if (!to) throw Object.assign(new Error("No character to ask. Create a character first."), { status: 0 });
+      if (!to && !this.thread) throw Object.assign(new Error("No character to ask. Create a character first."), { status: 0 });
       const selection = this.selected ? await this.editor.selection(this.selected) : null;
       if (!this.thread) {
         const data = { document: this.page.path, branch: this.page.branch, members: [{ bot: to }], title: text.slice(0, 80) };
@@ -126,7 +140,7 @@ export class ThreadPanel {
         this.thread = created.id;
         this.editor.thread = created.id;
       }
-      await post(`/draft/threads/${this.thread}/messages`, { text, to, selection, key: (this.key ??= crypto.randomUUID()) });
+      await post(`/draft/threads/${this.thread}/messages`, { text, to: to === "addressed" ? null : to, selection, key: (this.key ??= crypto.randomUUID()) });
       this.key = null;
       this.field.value = "";
       this.setSelection(null);
