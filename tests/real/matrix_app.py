@@ -35,8 +35,7 @@ class MatrixUser:
     async def arrive(cls, synapse: Synapse, name: str) -> Self:
         user = synapse.register(name)
         server = Homeserver(synapse.url)
-        response = await server.login(user, PASSWORD)
-        server.token = response["access_token"]
+        _, _, server.token = await server.login(user, PASSWORD)
         human = cls(server, user)
         await human.accept_invites()
         return human

@@ -41,6 +41,10 @@ from .protocol import OutgoingNotification as OutgoingNotification
 from .protocol import OutgoingReaction as OutgoingReaction
 from .protocol import OutgoingUI as OutgoingUI
 from .protocol import RoomRef as RoomRef
+from .quarantine import InputSkipped as InputSkipped
+from .quarantine import Quarantine as Quarantine
+from .quarantine import SkippedInput as SkippedInput
+from .quarantine import SkippedInputs as SkippedInputs
 from .rooms import ContextChanged as ContextChanged
 from .rooms import RoomBinding as RoomBinding
 from .rooms import RoomBound as RoomBound

@@ -17,6 +17,7 @@ from pydantic import TypeAdapter
 from coterie.base.clock import Clock, from_micros, to_micros
 from coterie.eventstore import Event, NewEvent, Payload, Projection, Rows, Store, on
 from coterie.messaging.protocol import Account, AnyIncoming, Incoming, IncomingMessage, RoomRef
+from coterie.messaging.quarantine import InputSkipped, skipped_events
 from coterie.messaging.settings import SurfacesSettings
 
 _MODEL: TypeAdapter[Incoming] = TypeAdapter(AnyIncoming)
@@ -115,11 +116,18 @@ class Inbox:
     def __init__(self, store: Store) -> None:
         self._store = store
 
-    async def accept(self, incoming: Sequence[Incoming], cursor: SurfaceSynced | None = None) -> list[int]:
-        """Record the new events, and the cursor with them. Returns the id of each event, new or received before."""
+    async def accept(
+        self,
+        incoming: Sequence[Incoming],
+        cursor: SurfaceSynced | None = None,
+        skipped: Sequence[InputSkipped] = (),
+    ) -> list[int]:
+        """Record the new events, what was skipped, and the cursor with them. Returns the id of each event, new or
+        received before."""
         new = {received_key(event): event for event in incoming if self.find(event) is None}
         payloads = {key: MessageReceived(incoming=event) for key, event in new.items()}
         events = [NewEvent(room_stream(new[key].room), payload, key=key) for key, payload in payloads.items()]
+        events += skipped_events(self._store, skipped)
         if cursor is not None and cursor.cursor != self.cursor(cursor.surface):
             events.append(NewEvent(f"surface:{cursor.surface}", cursor))
         if events:

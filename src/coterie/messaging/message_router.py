@@ -44,6 +44,7 @@ from coterie.messaging.protocol import (
     OutgoingTyping,
     RoomRef,
 )
+from coterie.messaging.quarantine import InputSkipped, SkippedInputsProjection
 from coterie.messaging.rooms import RoomsProjection
 from coterie.messaging.routing import ChatRouter, MessageDispatcher
 from coterie.messaging.settings import SurfacesSettings
@@ -57,7 +58,13 @@ _TYPING_REPEAT_S = 5.0
 
 
 def messaging_projections() -> list[Projection]:
-    return [InboxProjection(), OutboxProjection(), RoomsProjection(), PendingQuestionsProjection()]
+    return [
+        InboxProjection(),
+        OutboxProjection(),
+        RoomsProjection(),
+        PendingQuestionsProjection(),
+        SkippedInputsProjection(),
+    ]
 
 
 class MessageRouter:
@@ -143,12 +150,17 @@ class InboundProcessor:
         self._immediate: set[SupervisedTask] = set()
         self._waiters: dict[int, asyncio.Event] = {}
 
-    async def accept(self, incoming: Sequence[Incoming], cursor: SurfaceSynced | None = None) -> list[int]:
+    async def accept(
+        self,
+        incoming: Sequence[Incoming],
+        cursor: SurfaceSynced | None = None,
+        skipped: Sequence[InputSkipped] = (),
+    ) -> list[int]:
         """Make incoming events durable, after which the platform may forget them; they are answered later.
 
         Returns the id of each event, new or received before.
         """
-        ids = await self.inbox.accept(incoming, cursor)
+        ids = await self.inbox.accept(incoming, cursor, skipped)
         for received_id, event in zip(ids, incoming, strict=True):
             if isinstance(event, IncomingCommand) and event.name in _IMMEDIATE_COMMANDS:
                 self._answer_immediately(received_id, event)

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
+
 from coterie.messaging.protocol import IncomingCommand, IncomingMessage
 from coterie.surfaces.matrix.messages import read_event, to_html
 
@@ -21,8 +23,10 @@ def test_p1_only_messages_to_us_are_read() -> None:
     assert read(text, sender=BOT) is None
     assert read({**text, "msgtype": "m.notice"}) is None
     assert read({**text, "m.relates_to": {"rel_type": "m.replace", "event_id": "$0"}}) is None
-    assert read("nonsense") is None and read({}) is None and read(text, type="m.room.name") is None
-    assert isinstance(read({**text, "m.relates_to": "nonsense"}), IncomingMessage)
+    assert read({}) is None and read(text, type="m.room.name") is None
+    for nonsense in ({"m.relates_to": "x"}, {"m.relates_to": {"m.in_reply_to": "x"}}, {"body": 7}):
+        with pytest.raises(ValueError):
+            read({**text, **nonsense})
 
 
 def test_p8_a_command_begins_with_the_prefix_and_a_letter() -> None:

@@ -19,7 +19,11 @@ from urllib.parse import quote
 import httpx
 
 from coterie.base.errors import CoterieError
+from coterie.base.untrusted import parse_json
+from coterie.base.values import is_text
 from coterie.messaging import PlatformRateLimited, PlatformRefused, PlatformUnreachable, SurfaceError
+from coterie.surfaces.matrix.schemas import Json as Json
+from coterie.surfaces.matrix.schemas import object_at, objects
 
 
 class MatrixRefused(PlatformRefused):
@@ -42,9 +46,8 @@ class KeysLost(CoterieError):
     exit_code = 35
 
 
-Json = dict[str, Any]
 _CLIENT = "/_matrix/client/v3"
-_DEFAULT_RETRY_S = 5.0
+_DEFAULT_RETRY_S, _MAX_RETRY_S = 5.0, 3600.0
 _FILE_TIMEOUT_S = 300.0
 """Homeservers answer an upload only when they have stored all of it."""
 
@@ -57,18 +60,20 @@ class Homeserver:
     async def close(self) -> None:
         await self._http.aclose()
 
-    async def login(self, user: str, password: str, device: str | None = None) -> Json:
+    async def login(self, user: str, password: str, device: str | None = None) -> tuple[str, str, str]:
+        """Returns the user, the device and the access token."""
         identifier = {"type": "m.id.user", "user": user}
         body = {"type": "m.login.password", "identifier": identifier, "password": password}
         body |= {"initial_device_display_name": "Coterie"} | ({"device_id": device} if device else {})
-        return dict(await self.call("POST", f"{_CLIENT}/login", body))
+        response = await self.call("POST", f"{_CLIENT}/login", body)
+        return _text(response, "user_id"), _text(response, "device_id"), _text(response, "access_token")
 
     async def sync(self, since: str | None, wait_s: float) -> Json:
         # Without a limit the homeserver returns at most ten messages per room.
         filters = '{"room":{"timeline":{"limit":100},"state":{"lazy_load_members":true}},"presence":{"types":[]}}'
         query: dict[str, str] = {"timeout": str(int(wait_s * 1000)), "filter": filters}
         query |= {"since": since} if since else {}
-        return dict(await self.call("GET", f"{_CLIENT}/sync", query=query, wait_s=wait_s + 30))
+        return _object(await self.call("GET", f"{_CLIENT}/sync", query=query, wait_s=wait_s + 30))
 
     async def logout(self) -> None:
         """Also removes the device and its published keys."""
@@ -81,20 +86,20 @@ class Homeserver:
         filters = json.dumps({"room": room, "presence": nothing, "account_data": nothing})
         query = {"filter": filters, "timeout": "0", "full_state": "true"}
         response = await self.call("GET", f"{_CLIENT}/sync", query=query, wait_s=120)
-        joined = response.get("rooms", {}).get("join", {})
-        return {room: info.get("state", {}).get("events", []) for room, info in joined.items()}
+        joined = object_at(response, "rooms", "join")
+        return {room: objects(object_at(info, "state").get("events")) for room, info in joined.items()}
 
     async def messages_before(self, room: str, start: str | None, stop: str | None) -> Json:
         """A page of messages, newest first: before a position, or from the end."""
         query = {"dir": "b", "limit": "100"} | ({"from": start} if start else {}) | ({"to": stop} if stop else {})
-        return dict(await self.call("GET", f"{_CLIENT}/rooms/{_quoted(room)}/messages", query=query))
+        return _object(await self.call("GET", f"{_CLIENT}/rooms/{_quoted(room)}/messages", query=query))
 
     async def send(self, room: str, kind: str, content: Json, transaction: str) -> str:
         path = f"{_CLIENT}/rooms/{_quoted(room)}/send/{_quoted(kind)}/{_quoted(transaction)}"
-        return str((await self.call("PUT", path, content))["event_id"])
+        return _text(await self.call("PUT", path, content), "event_id")
 
     async def create_room(self, options: Json) -> str:
-        return str((await self.call("POST", f"{_CLIENT}/createRoom", options))["room_id"])
+        return _text(await self.call("POST", f"{_CLIENT}/createRoom", options), "room_id")
 
     async def join(self, room: str) -> None:
         await self.call("POST", f"{_CLIENT}/join/{_quoted(room)}", {})
@@ -113,23 +118,28 @@ class Homeserver:
                 raise
 
     async def joined_rooms(self) -> list[str]:
-        return list((await self.call("GET", f"{_CLIENT}/joined_rooms"))["joined_rooms"])
+        rooms = _object(await self.call("GET", f"{_CLIENT}/joined_rooms")).get("joined_rooms")
+        return [room for room in rooms if isinstance(room, str)] if isinstance(rooms, list) else []
 
     async def state(self, room: str) -> list[Json]:
-        return list(await self.call("GET", f"{_CLIENT}/rooms/{_quoted(room)}/state"))
+        return objects(await self.call("GET", f"{_CLIENT}/rooms/{_quoted(room)}/state"))
 
     async def put_state(self, room: str, kind: str, key: str, content: Json) -> None:
         await self.call("PUT", f"{_CLIENT}/rooms/{_quoted(room)}/state/{_quoted(kind)}/{_quoted(key)}", content)
 
     async def state_event(self, room: str, kind: str) -> Json:
-        return dict(await self.call("GET", f"{_CLIENT}/rooms/{_quoted(room)}/state/{_quoted(kind)}/"))
+        return _object(await self.call("GET", f"{_CLIENT}/rooms/{_quoted(room)}/state/{_quoted(kind)}/"))
 
     async def members(self, room: str) -> list[str]:
         """The joined and the invited users: both are to read what is sent from now on."""
         path = f"{_CLIENT}/rooms/{_quoted(room)}/members"
-        response = await self.call("GET", path, query={"not_membership": "leave"})
-        events = response.get("chunk", [])
-        return [event["state_key"] for event in events if event["content"].get("membership") in ("join", "invite")]
+        response = _object(await self.call("GET", path, query={"not_membership": "leave"}))
+        return [
+            str(event["state_key"])
+            for event in objects(response.get("chunk"))
+            if isinstance(event.get("state_key"), str)
+            and object_at(event, "content").get("membership") in ("join", "invite")
+        ]
 
     async def receipt(self, room: str, event: str) -> None:
         await self.call("POST", f"{_CLIENT}/rooms/{_quoted(room)}/receipt/m.read/{_quoted(event)}", {})
@@ -143,18 +153,18 @@ class Homeserver:
         query = {"filename": name} if name else {}
         path = "/_matrix/media/v3/upload"
         response = await self.call("POST", path, query=query, content=chunks, headers=headers, wait_s=_FILE_TIMEOUT_S)
-        return str(response["content_uri"])
+        return _text(response, "content_uri")
 
     async def upload_keys(self, keys: Json) -> None:
         await self.call("POST", f"{_CLIENT}/keys/upload", keys)
 
     async def query_keys(self, users: Sequence[str]) -> Json:
         body = {"device_keys": {user: [] for user in users}, "timeout": 10_000}
-        return dict(await self.call("POST", f"{_CLIENT}/keys/query", body))
+        return _object(await self.call("POST", f"{_CLIENT}/keys/query", body))
 
     async def claim_keys(self, wanted: Mapping[str, Mapping[str, str]]) -> Json:
         body = {"one_time_keys": {user: dict(devices) for user, devices in wanted.items()}, "timeout": 10_000}
-        return dict(await self.call("POST", f"{_CLIENT}/keys/claim", body))
+        return _object(await self.call("POST", f"{_CLIENT}/keys/claim", body))
 
     async def send_to_device(self, kind: str, messages: Json, transaction: str) -> None:
         path = f"{_CLIENT}/sendToDevice/{_quoted(kind)}/{_quoted(transaction)}"
@@ -222,7 +232,10 @@ class Homeserver:
                 f"The homeserver does not answer ({type(error).__name__}).", ambiguous=may_have_arrived
             ) from error
         self._check(response)
-        return response.json()
+        try:
+            return parse_json(response.content)
+        except ValueError as error:
+            raise _not_matrix(f"it is not JSON: {error}") from None
 
     def _client(self) -> httpx.AsyncClient:
         if self._http.is_closed:  # the delivery is retried after the next connect
@@ -236,13 +249,12 @@ class Homeserver:
         if response.is_success:
             return
         try:
-            body = response.json()
-        except ValueError:
+            body = _object(parse_json(response.content))
+        except (ValueError, PlatformUnreachable):
             body = {}
         code = str(body.get("errcode", response.status_code))
         if response.status_code == 429:
-            header, default_ms = response.headers.get("retry-after", ""), _DEFAULT_RETRY_S * 1000
-            wait_s = float(header) if header.isdecimal() else float(body.get("retry_after_ms", default_ms)) / 1000
+            wait_s = _retry_after_s(response.headers.get("retry-after", ""), body.get("retry_after_ms"))
             raise PlatformRateLimited("The homeserver limits the rate.", wait_s)
         if code == "M_UNKNOWN_TOKEN":
             raise LoggedOut("The homeserver no longer accepts this login.", "Set matrix.password and start again.")
@@ -254,3 +266,30 @@ class Homeserver:
 
 def _quoted(text: str) -> str:
     return quote(text, safe="")
+
+
+def _retry_after_s(header: str, body_ms: object) -> float:
+    if header.isascii() and header.isdigit():
+        return min(float(header), _MAX_RETRY_S)
+    if isinstance(body_ms, int | float) and 0 <= body_ms <= _MAX_RETRY_S * 1000:
+        return body_ms / 1000
+    return _DEFAULT_RETRY_S
+
+
+def _not_matrix(reason: str) -> PlatformUnreachable:
+    return PlatformUnreachable(
+        f"The homeserver's answer cannot be read ({reason}).", "Check that matrix.homeserver is its address."
+    )
+
+
+def _object(body: Any) -> Json:
+    if not isinstance(body, dict):
+        raise _not_matrix("it is not a JSON object")
+    return body
+
+
+def _text(body: Any, name: str) -> str:
+    value = _object(body).get(name)
+    if not isinstance(value, str) or not is_text(value):
+        raise _not_matrix(f"it has no {name}")
+    return value

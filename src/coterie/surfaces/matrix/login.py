@@ -21,6 +21,7 @@ from coterie.messaging import RoomForgotten, Rooms, SurfaceError, SurfaceSynced
 from coterie.surfaces.matrix.crypto.machine import OlmMachine, discard_device_keys
 from coterie.surfaces.matrix.homeserver import Homeserver, KeysLost, MatrixRefused
 from coterie.surfaces.matrix.messages import SURFACE
+from coterie.surfaces.matrix.schemas import object_at
 from coterie.surfaces.matrix.settings import MatrixSettings
 
 
@@ -38,8 +39,7 @@ async def log_in(settings: MatrixSettings, file: Path) -> tuple[Homeserver, Logi
         if settings.password is None:
             raise ConfigError("There is no login for Matrix yet.", "Set matrix.password, for the first start at least.")
         server = Homeserver(settings.homeserver)
-        response = await server.login(settings.user, settings.password.get_secret_value())
-        login = Login(response["user_id"], response["device_id"], response["access_token"])
+        login = Login(*await server.login(settings.user, settings.password.get_secret_value()))
         write_private_json(file, asdict(login))
     else:
         server = Homeserver(settings.homeserver)
@@ -120,7 +120,7 @@ async def _start(crypto: OlmMachine, folder: Path, password: str | None) -> bool
 
 async def _has_keys(server: Homeserver, login: Login) -> bool:
     response = await server.query_keys([login.user])
-    return login.device in response.get("device_keys", {}).get(login.user, {})
+    return login.device in object_at(response, "device_keys", login.user)
 
 
 async def _delete_device(server: Homeserver, device: str, user: str, password: str) -> None:

@@ -7,16 +7,22 @@ even if the process ended before it was recorded, and no room is created twice.
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Iterable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
 
+from pydantic import ValidationError
+
 from coterie.base.errors import CoterieError
 from coterie.base.logging import get_logger
+from coterie.base.values import replace_surrogates
 from coterie.characters import NoSuchCharacter, NoSuchPerson, Person
 from coterie.conversation import NoSuchRoom
 from coterie.messaging import MessageRouter, NewChat, PlatformRateLimited, RoomBinding
 from coterie.surfaces.matrix.homeserver import Homeserver, Json
 from coterie.surfaces.matrix.messages import SURFACE, room_ref
+from coterie.surfaces.matrix.schemas import StateEvent
 
 CHAT = "org.coterie.chat"
 SPACE = "org.coterie.space"
@@ -67,15 +73,15 @@ class MatrixRooms:
         return created
 
     def _read(self, room: str, state: list[Json]) -> CreatedRoom | None:
-        by_kind: dict[str, Json] = {event["type"]: event for event in state if event.get("state_key") == ""}
-        if by_kind.get(CREATE, {}).get("sender") != self.user:
+        by_kind = {event.type: event for event in _state_events(state) if event.state_key == ""}
+        if CREATE not in by_kind or by_kind[CREATE].sender != self.user:
             return None
         for kind in (SPACE, CHAT):
             event = by_kind.get(kind)
-            if event is not None and event.get("sender") == self.user and isinstance(event["content"], dict):
-                metadata = event["content"]
-                title = str(by_kind.get(NAME, {}).get("content", {}).get("name", ""))
-                return CreatedRoom(room, str(metadata.get("account", "")), metadata, title, kind == SPACE)
+            if event is not None and event.sender == self.user:
+                title = str(by_kind[NAME].content.get("name", "")) if NAME in by_kind else ""
+                account = str(event.content.get("account", ""))
+                return CreatedRoom(room, account, event.content, replace_surrogates(title), kind == SPACE)
         return None
 
     async def space_for(self, account: str, name: str) -> str:
@@ -125,6 +131,13 @@ class MatrixRooms:
 
     def _lock(self, key: str) -> asyncio.Lock:
         return self._locks.setdefault(key, asyncio.Lock())
+
+
+def _state_events(state: Iterable[Json]) -> Iterator[StateEvent]:
+    """The events that can be read; members can set state of any shape."""
+    for event in state:
+        with suppress(ValidationError):
+            yield StateEvent.model_validate(event)
 
 
 def _room_options(name: str, account: str, kind: str, metadata: Json, *, topic: str) -> Json:

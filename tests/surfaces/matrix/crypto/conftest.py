@@ -10,8 +10,10 @@ from typing import Any
 import pytest
 
 from coterie.eventstore.sqlite.keystore import KeyStore
+from coterie.messaging.quarantine import Quarantine
 from coterie.surfaces.matrix.crypto.machine import OlmMachine
 from coterie.surfaces.matrix.homeserver import Homeserver, Json
+from coterie.surfaces.matrix.schemas import ResponseReader
 
 ROOM = "!room"
 
@@ -100,13 +102,19 @@ class Party:
         mail = self.post.mail[self.user, self.device]
         left = {"signed_curve25519": len(self.post.once[self.user, self.device])}
         body = {"to_device": {"events": list(mail)}, "device_one_time_keys_count": left, **more}
-        opened = await self.crypto.receive_sync(body, first=False)
+        opened = await receive(self.crypto, body)
         mail.clear()
         return opened
 
     def read(self, event: Json) -> str | None:
         opened = self.crypto.decrypt(ROOM, event)
         return str(opened["content"]["body"]) if opened is not None else None
+
+
+async def receive(crypto: OlmMachine, body: Json) -> list[tuple[str, Json]]:
+    quarantine = Quarantine("matrix")
+    sync = ResponseReader(quarantine).sync({"next_batch": "s1", **body})
+    return await crypto.receive_sync(sync, quarantine, first=False)
 
 
 @pytest.fixture

@@ -7,11 +7,12 @@ from collections.abc import Callable
 
 import pytest
 
+from coterie.base.errors import DiskFull
 from coterie.eventstore.sqlite.keystore import KeyStore
 from coterie.surfaces.matrix.crypto import key_requests, machine, megolm
 from coterie.surfaces.matrix.crypto.key_requests import KEY_REQUEST
 from coterie.surfaces.matrix.homeserver import Json, KeysRefused, MatrixRefused
-from tests.surfaces.matrix.crypto.conftest import ROOM, Party, Post
+from tests.surfaces.matrix.crypto.conftest import ROOM, Party, Post, receive
 
 Make = Callable[[str, str], Party]
 
@@ -59,11 +60,11 @@ async def test_p7_a_crash_during_a_write_leaves_it_undone(
     mail = list(post.mail["@bot", "HOUSE"])
 
     def full(*_: object) -> None:
-        raise OSError("the power went")
+        raise DiskFull("The disk is full.", "Free some space.")
 
-    with monkeypatch.context() as patch, pytest.raises(OSError, match="power"):
+    with monkeypatch.context() as patch, pytest.raises(DiskFull):
         patch.setattr(KeyStore, "put", full)
-        await bot.crypto.receive_sync({"to_device": {"events": mail}}, first=False)
+        await receive(bot.crypto, {"to_device": {"events": mail}})
     bot.crash()
     await bot.collect()
     assert bot.read(post.said[-1]) == "hello"

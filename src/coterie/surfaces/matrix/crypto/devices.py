@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
-from vodozemac import Account
+from vodozemac import Account, Curve25519PublicKey
 
 from coterie.base.errors import ConfigError
 from coterie.base.logging import get_logger
@@ -20,6 +20,7 @@ from coterie.base.paths import write_private_json
 from coterie.eventstore import KeyPath, KeyStore
 from coterie.surfaces.matrix.crypto.primitives import from_base64, has_signature, sign_json, to_base64
 from coterie.surfaces.matrix.homeserver import Homeserver, Json, KeysRefused, MatrixRefused
+from coterie.surfaces.matrix.schemas import DeviceKeys, Sync, object_at
 
 OLM = "m.olm.v1.curve25519-aes-sha2"
 MEGOLM = "m.megolm.v1.aes-sha2"
@@ -91,11 +92,9 @@ class OwnDevice:
         self._keystore.put({**self.pickled(), (_OWN, "published"): self.device})
         self._published = True
 
-    async def replenish_keys(self, server: Homeserver, sync: Json) -> None:
+    async def replenish_keys(self, server: Homeserver, sync: Sync) -> None:
         """After each sync: each new session with us uses up a one-time key."""
-        left = sync.get("device_one_time_keys_count", {}).get("signed_curve25519", 0)
-        unused = sync.get("device_unused_fallback_key_types")
-        used = unused is not None and "signed_curve25519" not in unused
+        left, used = sync.one_time_keys, sync.fallback_key_used
         if left < self.account.max_number_of_one_time_keys // 2 or used:
             try:
                 await self.publish(server, left, fallback_used=used)
@@ -132,14 +131,14 @@ class DeviceList:
             if stored["stale"]:
                 self._stale.add(user)
 
-    def apply_changes(self, lists: Json) -> dict[KeyPath, str | None]:
+    def apply_changes(self, changed: Iterable[str], left: Iterable[str]) -> dict[KeyPath, str | None]:
         """The rows to store for a sync's changes of device lists."""
         changes: dict[KeyPath, str | None] = {}
-        for user in lists.get("changed", []):
+        for user in changed:
             if user in self._known:
                 self._stale.add(user)
                 changes |= self._row(user)
-        for user in lists.get("left", []):
+        for user in left:
             # The homeserver no longer reports their changes; they are queried again if they return.
             self._known.pop(user, None)
             changes[_PEOPLE, user] = None
@@ -172,7 +171,7 @@ class DeviceList:
         response = await self._server.query_keys(sorted(users))
         changes: dict[KeyPath, str | None] = {}
         for user in users:
-            found = response.get("device_keys", {}).get(user, {})
+            found = object_at(response, "device_keys", user)
             known = {device.device: device for device in self._known.get(user, [])}
             parsed = (_parse_device(user, name, keys) for name, keys in found.items())
             self._known[user] = [
@@ -191,15 +190,16 @@ class DeviceList:
 
 def _parse_device(user: str, name: str, keys: Any) -> Device | None:
     try:
-        matches = (keys["user_id"], keys["device_id"]) == (user, name)
-        curve, ed = keys["keys"][f"curve25519:{name}"], keys["keys"][f"ed25519:{name}"]
-        is_supported = {OLM, MEGOLM} <= set(keys["algorithms"])
-    except (KeyError, TypeError):
+        device = DeviceKeys.model_validate(keys)
+        curve, ed = device.keys[f"curve25519:{name}"], device.keys[f"ed25519:{name}"]
+        Curve25519PublicKey.from_base64(curve)
+    except (KeyError, ValueError):  # which includes the errors of schemas and of keys
         return None
-    if not matches or not is_supported or not has_signature(keys, user, name, str(ed)):
+    matches = (device.user_id, device.device_id) == (user, name)
+    if not matches or not {OLM, MEGOLM} <= set(device.algorithms) or not has_signature(keys, user, name, ed):
         _log.warning("a device's keys are not signed by it", user=user, device=name)
         return None
-    return Device(user, name, str(curve), str(ed))
+    return Device(user, name, curve, ed)
 
 
 def _keep_known(known: Device | None, current: Device) -> Device:
@@ -261,10 +261,10 @@ async def sign_own_device(server: Homeserver, own: OwnDevice, file: Path, passwo
     if identity is None:
         identity = CrossSigningIdentity.new()
         write_private_json(file, identity.seeds)  # before it is published, so that it cannot be lost
-    master = response.get("master_keys", {}).get(own.user, {}).get("keys", {})
+    master = object_at(response, "master_keys", own.user, "keys")
     if identity.public("master") not in master.values():
         await server.upload_identity(identity.public_keys(own.user, own), own.user, password)
-    device = response.get("device_keys", {}).get(own.user, {}).get(own.device) or own.keys()
+    device = object_at(response, "device_keys", own.user, own.device) or own.keys()
     public = identity.public("self_signing")
     if not has_signature(device, own.user, public, public):
         device.pop("unsigned", None)

@@ -11,7 +11,6 @@ import json
 import time
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass, fields
-from typing import Any
 
 from coterie.base.logging import get_logger
 from coterie.eventstore import KeyPath, KeyStore
@@ -19,6 +18,7 @@ from coterie.surfaces.matrix.crypto.devices import MEGOLM, DeviceList, OwnDevice
 from coterie.surfaces.matrix.crypto.megolm import OutboundSessions, send_to_devices
 from coterie.surfaces.matrix.crypto.olm import OlmSessions
 from coterie.surfaces.matrix.homeserver import Homeserver, Json
+from coterie.surfaces.matrix.schemas import KeyRequest, object_at
 
 _PENDING = "held"
 _MAX_PENDING = 2_000
@@ -51,7 +51,13 @@ class PendingEvent:
 
     @property
     def session(self) -> str:
-        return str(self.event.get("content", {}).get("session_id", ""))
+        return str(object_at(self.event, "content").get("session_id", ""))
+
+    @property
+    def sent_at(self) -> int:
+        """By the clock of its sender's homeserver, in milliseconds."""
+        sent_at = self.event.get("origin_server_ts")
+        return sent_at if isinstance(sent_at, int) else 0
 
 
 class PendingEvents:
@@ -95,7 +101,7 @@ class PendingEvents:
         return [event for event in self.all() if (event.room, event.session) in keys]
 
     def all(self) -> list[PendingEvent]:
-        return sorted(self._events.values(), key=lambda pending: int(pending.event.get("origin_server_ts", 0)))
+        return sorted(self._events.values(), key=lambda pending: pending.sent_at)
 
     def overdue(self, seconds: float, *, asked: bool) -> list[PendingEvent]:
         """Events that have waited longer and whose key was (or was not) requested."""
@@ -154,7 +160,7 @@ class KeyRequests:
         """Request each missing key once, from all devices of the sender and from our other devices."""
         for pending in {(event.room, event.session): event for event in events}.values():
             body = {"algorithm": MEGOLM, "room_id": pending.room, "session_id": pending.session}
-            body["sender_key"] = str(pending.event["content"].get("sender_key", ""))
+            body["sender_key"] = str(object_at(pending.event, "content").get("sender_key", ""))
             key = f"{pending.room} {pending.session} {self._own.device}"
             request_id = hashlib.sha256(key.encode()).hexdigest()[:24]
             request = {
@@ -166,15 +172,11 @@ class KeyRequests:
             messages = {user: {"*": request} for user in {pending.sender, self._own.user}}
             await self._server.send_to_device(KEY_REQUEST, messages, f"ask.{request_id}")
 
-    async def answer(self, sender: str, content: Any) -> None:
+    async def answer(self, sender: str, request: KeyRequest) -> None:
         """Send the key again, over a new session: a broken one is the usual reason for a request."""
-        try:
-            if content["action"] != "request" or content["body"]["algorithm"] != MEGOLM:
-                return
-            room, session = str(content["body"]["room_id"]), str(content["body"]["session_id"])
-            name = str(content["requesting_device_id"])
-        except (KeyError, TypeError):
+        if request.action != "request" or request.body is None or request.body.algorithm != MEGOLM:
             return
+        room, session, name = request.body.room_id, request.body.session_id, request.requesting_device_id
         device = next((device for device in await self._devices.for_users([sender]) if device.device == name), None)
         key = self._outbound.key_shared_with(room, session, device) if device is not None else None
         if device is None or key is None:

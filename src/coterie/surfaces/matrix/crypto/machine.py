@@ -12,7 +12,8 @@ from pathlib import Path
 
 from coterie.base.logging import get_logger
 from coterie.eventstore import KeyPath, KeyStore
-from coterie.surfaces.matrix.crypto.devices import MEGOLM, OLM, DeviceList, OwnDevice, sign_own_device
+from coterie.messaging import Quarantine
+from coterie.surfaces.matrix.crypto.devices import MEGOLM, OLM, Device, DeviceList, OwnDevice, sign_own_device
 from coterie.surfaces.matrix.crypto.key_requests import KEY_REQUEST, KeyRequests, PendingEvent, PendingEvents
 from coterie.surfaces.matrix.crypto.megolm import (
     ENCRYPTED,
@@ -24,6 +25,7 @@ from coterie.surfaces.matrix.crypto.megolm import (
 from coterie.surfaces.matrix.crypto.olm import OlmSessions, Undecryptable
 from coterie.surfaces.matrix.homeserver import Homeserver, Json, MatrixRefused
 from coterie.surfaces.matrix.rooms import ENCRYPTION
+from coterie.surfaces.matrix.schemas import KeyRequest, OlmContent, OlmMessage, OlmPayload, RoomKey, Sync, ToDeviceEvent
 
 REQUEST_AFTER_S, NOTIFY_AFTER_S = 4.0, 60.0
 """When the key of an event is requested, and when its sender is notified that it cannot be read."""
@@ -101,21 +103,22 @@ class OlmMachine:
             self._members[room] = frozenset(await self._server.members(room))
         return self._members[room]
 
-    async def receive_sync(self, sync: Json, *, first: bool) -> list[tuple[str, Json]]:
+    async def receive_sync(self, sync: Sync, quarantine: Quarantine, *, first: bool) -> list[tuple[str, Json]]:
         """Handle a sync's to-device messages. Returns pending events that can be decrypted now, with their rooms."""
-        changes = self.devices.apply_changes(sync.get("device_lists", {}))
+        changes = self.devices.apply_changes(sync.changed_devices, sync.left_devices)
         if first:
             changes |= self.devices.mark_all_stale()
         self._keystore.put(changes)
-        for event in sync.get("to_device", {}).get("events", []):
-            try:
-                await self._receive_to_device(event)
-            except Undecryptable as error:
-                _log.warning("a to-device message was not decrypted", sender=event.get("sender"), error=str(error))
+        for event in sync.to_device:
+            with quarantine.reading(event):
+                try:
+                    await self._receive_to_device(ToDeviceEvent.model_validate(event))
+                except Undecryptable as error:
+                    _log.warning("a to-device message was not decrypted", sender=event["sender"], error=str(error))
         await self.own.replenish_keys(self._server, sync)
-        return self._decrypt_pending()
+        return self._decrypt_pending(quarantine)
 
-    def _decrypt_pending(self) -> list[tuple[str, Json]]:
+    def _decrypt_pending(self, quarantine: Quarantine) -> list[tuple[str, Json]]:
         """An event does not overtake an earlier one of its sender, unless that has waited for its key too long."""
         decrypted: list[tuple[str, Json]] = []
         holding_back: set[tuple[str, str]] = set()
@@ -130,6 +133,9 @@ class OlmMachine:
             except Undecryptable as error:
                 self._keystore.put(self._pending.remove([pending]))
                 _log_undecryptable(pending.room, pending.event, error)
+            except Exception as error:
+                quarantine.add(pending.event, error, room=pending.room, event_id=str(pending.event.get("event_id", "")))
+                self._keystore.put(self._pending.remove([pending]))
         return decrypted
 
     def save_progress(self) -> None:
@@ -175,53 +181,57 @@ class OlmMachine:
         """Its sender was notified that we cannot read the events of this key."""
         self._pending.mark(self._pending.for_sessions([(lost.room, lost.session)]), notified=True)
 
-    async def _receive_to_device(self, event: Json) -> None:
-        content, sender = event.get("content"), str(event.get("sender", ""))
-        if not isinstance(content, dict):
+    async def _receive_to_device(self, event: ToDeviceEvent) -> None:
+        sender = event.sender
+        if event.type == KEY_REQUEST:
+            request = KeyRequest.model_validate(event.content)
+            if sender != self.own.user or request.requesting_device_id != self.own.device:
+                await self._requests.answer(sender, request)
             return
-        if event.get("type") == KEY_REQUEST:
-            if sender != self.own.user or content.get("requesting_device_id") != self.own.device:
-                await self._requests.answer(sender, content)
+        if event.type != ENCRYPTED or event.content.get("algorithm") != OLM:
             return
-        if event.get("type") != ENCRYPTED or content.get("algorithm") != OLM:
-            return
-        sender_key = str(content.get("sender_key", ""))
-        ciphertext = content.get("ciphertext")
-        message = ciphertext.get(self.own.curve25519) if isinstance(ciphertext, dict) else None
-        if not isinstance(message, dict):
-            return
-        device = await self.devices.with_key(sender, sender_key)
+        content = OlmContent.model_validate(event.content)
+        if self.own.curve25519 not in content.ciphertext:
+            return  # for another device
+        message = OlmMessage.model_validate(content.ciphertext[self.own.curve25519])
+        device = await self.devices.with_key(sender, content.sender_key)
         if device is None:
             raise Undecryptable("from an unknown device")
         try:
-            decrypted = self._pairwise.decrypt(sender_key, message)
+            decrypted = self._pairwise.decrypt(content.sender_key, message)
         except Undecryptable:
-            await self._renew_session(sender, sender_key)
+            await self._renew_session(sender, content.sender_key)
             raise
         if decrypted is None:
             return
         plain, changes = decrypted
-        is_genuine = (
-            plain.get("sender") == sender
-            and plain.get("recipient") == self.own.user
-            and plain.get("recipient_keys", {}).get("ed25519") == self.own.ed25519
-            and plain.get("keys", {}).get("ed25519") == device.ed25519
-        )
-        if is_genuine and isinstance(plain.get("content"), dict):
-            changes |= self._add_key(sender, sender_key, str(plain.get("type")), plain["content"])
-        self._keystore.put(changes)
+        try:
+            changes |= self._accept_payload(device, OlmPayload.model_validate(plain))
+        finally:
+            # The step of the cipher is stored even if its content is nonsense: it cannot be decrypted twice.
+            self._keystore.put(changes)
 
-    def _add_key(self, sender: str, sender_key: str, kind: str, content: Json) -> dict[KeyPath, str | None]:
-        if kind not in ("m.room_key", "m.forwarded_room_key") or content.get("algorithm") != MEGOLM:
+    def _accept_payload(self, device: Device, payload: OlmPayload) -> dict[KeyPath, str | None]:
+        """The changes to store for a decrypted message, if it is from that device and for this one."""
+        is_genuine = (
+            payload.sender == device.user
+            and payload.recipient == self.own.user
+            and payload.recipient_keys.get("ed25519") == self.own.ed25519
+            and payload.keys.get("ed25519") == device.ed25519
+        )
+        is_key = payload.type in ("m.room_key", "m.forwarded_room_key") and payload.content.get("algorithm") == MEGOLM
+        if not is_genuine or not is_key:
             return {}
-        room, session, key = (str(content.get(name, "")) for name in ("room_id", "session_id", "session_key"))
-        exported = kind == "m.forwarded_room_key"
-        if exported and not self._pending.for_sessions([(room, session)]):
+        key = RoomKey.model_validate(payload.content)
+        exported = payload.type == "m.forwarded_room_key"
+        if exported and not self._pending.for_sessions([(key.room_id, key.session_id)]):
             return {}  # it was not requested
         try:
-            return self._inbound.add_key(room, sender, sender_key, session, key, exported=exported)
+            return self._inbound.add_key(
+                key.room_id, device.user, device.curve25519, key.session_id, key.session_key, exported=exported
+            )
         except Undecryptable as error:
-            _log.warning("a room key was not accepted", sender=sender, error=str(error))
+            _log.warning("a room key was not accepted", sender=device.user, error=str(error))
             return {}
 
     async def _renew_session(self, sender: str, sender_key: str) -> None:
@@ -244,4 +254,4 @@ def discard_device_keys(keystore: KeyStore) -> None:
 
 
 def _log_undecryptable(room: str, event: Json, error: Undecryptable) -> None:
-    _log.warning("an event was not decrypted", room=room, event_id=event.get("event_id"), error=str(error))
+    _log.warning("an event was not decrypted", room=room, event_id=event["event_id"], error=str(error))

@@ -20,10 +20,12 @@ from dataclasses import asdict, dataclass, field
 from vodozemac import ExportedSessionKey, GroupSession, InboundGroupSession, MegolmMessage, SessionKey
 
 from coterie.base.logging import get_logger
+from coterie.base.untrusted import describe_problem, parse_json
 from coterie.eventstore import KeyPath, KeyStore
 from coterie.surfaces.matrix.crypto.devices import MEGOLM, PICKLE_KEY, Device, DeviceList, OwnDevice
 from coterie.surfaces.matrix.crypto.olm import OlmSessions, Undecryptable
 from coterie.surfaces.matrix.homeserver import Homeserver, Json
+from coterie.surfaces.matrix.schemas import EncryptedContent
 
 _INBOUND = "room keys"
 
@@ -83,7 +85,7 @@ class InboundSessions:
         key, session, message = self._find_key(room, event)
         try:
             decrypted = session.decrypt(message)
-            plain = json.loads(decrypted.plaintext)
+            plain = parse_json(decrypted.plaintext)
         except ValueError as error:
             raise Undecryptable(str(error)) from error
         index = str(decrypted.message_index)
@@ -106,11 +108,11 @@ class InboundSessions:
         return changes
 
     def _find_key(self, room: str, event: Json) -> tuple[InboundKey, InboundGroupSession, MegolmMessage]:
-        content = event["content"]
         try:
-            session, message = str(content["session_id"]), MegolmMessage.from_base64(str(content["ciphertext"]))
-        except (KeyError, ValueError) as error:
-            raise Undecryptable(str(error)) from error
+            content = EncryptedContent.model_validate(event["content"])
+            session, message = content.session_id, MegolmMessage.from_base64(content.ciphertext)
+        except ValueError as error:
+            raise Undecryptable(describe_problem(error)) from None
         key = self._key(room, session)
         if key is None:
             raise MissingKey("there is no key for it")

@@ -13,10 +13,12 @@ from collections.abc import Iterable, Sequence
 from vodozemac import AnyOlmMessage, Curve25519PublicKey, PreKeyMessage, Session
 
 from coterie.base.logging import get_logger
+from coterie.base.untrusted import parse_json
 from coterie.eventstore import KeyPath, KeyStore
 from coterie.surfaces.matrix.crypto.devices import OLM, PICKLE_KEY, Device, OwnDevice
 from coterie.surfaces.matrix.crypto.primitives import from_base64, has_signature, to_base64
 from coterie.surfaces.matrix.homeserver import Homeserver, Json
+from coterie.surfaces.matrix.schemas import OlmMessage, object_at
 
 _SESSIONS, _DECRYPTED = "olm", "heard"
 _MAX_DECRYPTED = 1_000
@@ -37,18 +39,19 @@ class OlmSessions:
         self._sessions: dict[str, list[Session]] = {}
         self._decrypted: list[str] = json.loads(keystore.get(_DECRYPTED, "to device") or "[]")
 
-    def decrypt(self, sender_key: str, message: Json) -> tuple[Json, dict[KeyPath, str | None]] | None:
-        """The content, and the changes to store with whatever is made of it. None if it was decrypted before."""
-        digest = hashlib.sha256(f"{sender_key} {message.get('body')}".encode()).hexdigest()[:24]
+    def decrypt(self, sender_key: str, message: OlmMessage) -> tuple[object, dict[KeyPath, str | None]] | None:
+        """The content, which may be anything, and the changes to store with whatever is made of it. None if it was
+        decrypted before."""
+        digest = hashlib.sha256(f"{sender_key} {message.body}".encode()).hexdigest()[:24]
         if digest in self._decrypted:
             return None
-        plain, changes = self._decrypt(sender_key, int(message["type"]), str(message["body"]))
+        plain, changes = self._decrypt(sender_key, message.type, message.body)
         self._decrypted = [*self._decrypted, digest][-_MAX_DECRYPTED:]
         changes[_DECRYPTED, "to device"] = json.dumps(self._decrypted)
         try:
-            content = json.loads(plain)
-        except ValueError as error:
-            raise Undecryptable("its content is not JSON") from error
+            content = parse_json(plain)
+        except ValueError:
+            content = None
         return content, changes
 
     def _decrypt(self, sender_key: str, kind: int, body: str) -> tuple[bytes, dict[KeyPath, str | None]]:
@@ -107,16 +110,18 @@ class OlmSessions:
         request: dict[str, dict[str, str]] = {}
         for device in devices:
             request.setdefault(device.user, {})[device.device] = "signed_curve25519"
-        claimed = (await self._server.claim_keys(request)).get("one_time_keys", {})
+        claimed = object_at(await self._server.claim_keys(request), "one_time_keys")
         changes: dict[KeyPath, str | None] = {}
         for device in devices:
-            keys = claimed.get(device.user, {}).get(device.device, {})
-            key = next(iter(keys.values()), None)
-            if key is None or not has_signature(key, device.user, device.device, device.ed25519):
+            key = next(iter(object_at(claimed, device.user, device.device).values()), None)
+            try:
+                if not has_signature(key, device.user, device.device, device.ed25519):
+                    raise ValueError("it is not signed")
+                identity_key = Curve25519PublicKey.from_base64(device.curve25519)
+                one_time_key = Curve25519PublicKey.from_base64(str(object_at(key).get("key")))
+            except ValueError:
                 _log.info("a device has no one-time key", user=device.user, device=device.device)
                 continue
-            identity_key = Curve25519PublicKey.from_base64(device.curve25519)
-            one_time_key = Curve25519PublicKey.from_base64(key["key"])
             session = self._own.account.create_outbound_session(identity_key, one_time_key)
             self._sessions_with(device.curve25519).insert(0, session)
             changes |= self._row(device.curve25519)
