@@ -413,6 +413,7 @@ def build_doctor(paths: Paths, clock: Clock | None = None) -> Doctor:
         port_check,
         providers_check,
         running_server_check,
+        skipped_inputs_check,
         tools_check,
     )
 
@@ -447,7 +448,7 @@ def build_doctor(paths: Paths, clock: Clock | None = None) -> Doctor:
         all_projections(),
         clock,
         extra_checks,
-        log_checks=[clock_check(paths, clock), deliveries_check(paths)],
+        log_checks=[clock_check(paths, clock), deliveries_check(paths), skipped_inputs_check(paths)],
     )
 
 

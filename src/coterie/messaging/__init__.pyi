@@ -45,6 +45,7 @@ from .quarantine import InputSkipped as InputSkipped
 from .quarantine import Quarantine as Quarantine
 from .quarantine import SkippedInput as SkippedInput
 from .quarantine import SkippedInputs as SkippedInputs
+from .quarantine import SkippedInputsProjection as SkippedInputsProjection
 from .rooms import ContextChanged as ContextChanged
 from .rooms import RoomBinding as RoomBinding
 from .rooms import RoomBound as RoomBound

@@ -17,7 +17,7 @@ from coterie.base.clock import from_micros, to_micros
 from coterie.base.errors import LogError, StorageError
 from coterie.base.logging import get_logger
 from coterie.base.untrusted import describe_problem, excerpt
-from coterie.eventstore import Event, NewEvent, Payload, Projection, Rows, Store, on
+from coterie.eventstore import Event, LogReader, NewEvent, Payload, Projection, Rows, Store, on
 
 _MAX_ID = 300
 _log = get_logger(__name__)
@@ -119,7 +119,7 @@ class SkippedInput:
 class SkippedInputs:
     """Queries about what was skipped."""
 
-    def __init__(self, store: Store) -> None:
+    def __init__(self, store: Store | LogReader) -> None:
         self._store = store
 
     def counts(self) -> dict[str, int]:

@@ -18,6 +18,7 @@ from .doctor import packages_check as packages_check
 from .doctor import port_check as port_check
 from .doctor import providers_check as providers_check
 from .doctor import running_server_check as running_server_check
+from .doctor import skipped_inputs_check as skipped_inputs_check
 from .doctor import tools_check as tools_check
 from .health import Health as Health
 from .health import check_health as check_health

@@ -19,7 +19,7 @@ from coterie.base.errors import CoterieError, InUse
 from coterie.base.paths import Paths
 from coterie.eventstore import MIGRATIONS, LogReader, ProcessLock, Projection, sqlite_version, unknown_kinds
 from coterie.llm import ProviderHealth
-from coterie.messaging import Outbox, OutboxProjection
+from coterie.messaging import Outbox, OutboxProjection, SkippedInputs, SkippedInputsProjection
 from coterie.ops.backups import list_backups
 
 _LOW_DISK_BYTES = 1 << 30
@@ -214,6 +214,28 @@ def deliveries_check(paths: Paths) -> Check:
             yield CheckResult("Delivery", "ok", "no failed or uncertain messages")
 
     return deliveries
+
+
+def skipped_inputs_check(paths: Paths) -> Check:
+    """Events of platforms that could not be read."""
+
+    def skipped_inputs() -> Iterator[CheckResult]:
+        if not paths.database.exists():
+            return
+        with closing(LogReader(paths.database)) as reader:
+            fingerprints = reader.projection_fingerprints()
+            if fingerprints.get(SkippedInputsProjection.name) != SkippedInputsProjection().fingerprint:
+                return  # written by another version: the table is built at the next start
+            counts = SkippedInputs(reader).counts()
+        for surface, count in counts.items():
+            yield CheckResult(
+                "Skipped",
+                "note",
+                f"{surface} sent {count} events that could not be read",
+                "See the system status page.",
+            )
+
+    return skipped_inputs
 
 
 _COMPILERS = ("cc", "gcc", "clang")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from coterie.eventstore import NewJob
+from coterie.messaging.quarantine import Quarantine
 from tests.surfaces.web.conftest import Web
 
 
@@ -63,3 +64,12 @@ async def test_settings_are_read_and_written(web: Web) -> None:
     refused = await web.client.patch("/settings", json={"changes": {"story.retrieval_k": "many"}})
     assert refused.status_code == 422
     assert set(refused.json()) == {"error", "fix"}
+
+
+async def test_what_a_platform_sent_and_could_not_be_read_is_shown(web: Web) -> None:
+    assert "Skipped messages" not in (await web.client.get("/ops")).text
+    quarantine = Quarantine("matrix")
+    quarantine.add({"type": "<b>bold</b>"}, ValueError("it has no sender"), room="!r:here", event_id="$1")
+    await web.app.message_router.inbound.accept([], None, quarantine.skipped)
+    page = (await web.client.get("/ops")).text
+    assert "Skipped messages" in page and "it has no sender" in page and "<b>bold" not in page

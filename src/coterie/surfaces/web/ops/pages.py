@@ -13,6 +13,7 @@ from fastapi import APIRouter, Request, Response
 from coterie.base.redaction import redact
 from coterie.eventstore import Store
 from coterie.llm import DailyUsage, Models, Role, UsageQueries
+from coterie.messaging import SkippedInputs
 from coterie.ops import Health
 from coterie.surfaces.web.ops import routes
 from coterie.surfaces.web.shared.dependencies import BackupsDep, DeskDep, HealthCheck, MemoryDep, ModelsDep, StoreDep
@@ -23,6 +24,7 @@ router = APIRouter(prefix="/ops", include_in_schema=False)
 _DAYS = 30
 _FAILURES = 20
 _JOBS = 12
+_SKIPPED = 20
 
 
 @dataclass(frozen=True)
@@ -61,6 +63,7 @@ async def status_page(
     today = date.fromisoformat(models.ledger.today)
     spending = UsageQueries(store).daily((today - timedelta(days=_DAYS - 1)).isoformat())
     failures = UsageQueries(store).failures(_FAILURES)
+    skipped = SkippedInputs(store)
     return page_response(
         request,
         "ops/status.html",
@@ -76,6 +79,8 @@ async def status_page(
         backups=backups.backups(),
         embedding=memory.embedding_worker.status(),
         sandbox=await desk.sandbox.status(),
+        skipped=skipped.latest(_SKIPPED),
+        skipped_counts=skipped.counts(),
         tool_servers=list(desk.mcp_servers.states.values()),
     )
 
