@@ -12,6 +12,7 @@ from hypothesis import HealthCheck, settings
 
 from bench.lib.sample_events import sample_projections
 from coterie.base.clock import ManualClock
+from coterie.base.redaction import redact
 from coterie.eventstore import Store
 
 pytest.register_assert_rewrite("tests.contracts")
@@ -34,6 +35,14 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 def pytest_xdist_auto_num_workers() -> int:
     """One worker more than cores: tests spend much time waiting for servers, browsers and processes."""
     return (os.cpu_count() or 1) + 1
+
+
+@pytest.fixture(autouse=True)
+def registered_secrets() -> Iterator[None]:
+    """A secret that a test registers is not redacted in the texts of the next one."""
+    before = dict(vars(redact), _secrets=set(vars(redact)["_secrets"]))
+    yield
+    vars(redact).update(before)
 
 
 @pytest.fixture

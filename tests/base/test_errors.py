@@ -74,6 +74,7 @@ def test_exit_codes_are_stable() -> None:
         "Conflict": 10,
         "BadEvent": 10,
         "BadPoint": 10,
+        "SecretInName": 10,
         "UnknownEvent": 11,
         "SecretsError": 12,
         "WrongPassphrase": 12,

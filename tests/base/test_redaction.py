@@ -8,10 +8,11 @@ import json
 from urllib.parse import quote, quote_plus
 
 import pytest
-from hypothesis import assume, given
+from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from coterie.base.redaction import REDACTED, Redactor
+from coterie.base.errors import SecretInName
+from coterie.base.redaction import REDACTED, Redactor, StreamRedactor
 
 SECRET = "hunter2/€+ 'q\"x"
 
@@ -138,3 +139,104 @@ def test_d18_a_secret_inside_a_key_does_not_show_the_rest_of_it() -> None:
     assert mask("key sk-abcdefghijklmnopqrstuv here, abcdefgh") == "key [secret] here, [secret]"
     assert mask("sk-zyxwvutsrqponmlkji, and more") == "[secret]"
     assert mask("abcdefghabcdefgh and abcdefgh.") == "[secret][secret] and [secret]."
+
+
+def test_a_secret_that_is_a_part_of_the_placeholder_does_not_make_it_grow() -> None:
+    mask = redactor_for("secret", "hunter22")
+    assert mask(mask(mask("it is hunter22"))) == f"it is {REDACTED}"
+
+
+def test_text_with_a_lone_surrogate_is_searched_too() -> None:
+    mask = redactor_for("hunter2-hunter2", "\ud800\ud800\ud800\ud800")
+    assert mask("\ud800 hunter2-hunter2") == f"\ud800 {REDACTED}"
+
+
+@pytest.mark.parametrize(
+    "text", ["$sk-dQw4w9WgXcQdQw4w9WgXcQdQw4w9WgXcQ", "aB-sk-Qw4w9WgXcQdQw4w9WgXcQdQw4", "$AIza" + "x" * 39]
+)
+def test_a_random_id_is_not_mistaken_for_a_credential(text: str) -> None:
+    assert Redactor()(text) == text
+
+
+def test_json_stays_valid_when_a_credential_without_an_end_is_redacted() -> None:
+    text = json.dumps({"text": "-----BEGIN PRIVATE KEY-----\ncut short", "after": ["kept", 1, None]})
+    assert json.loads(Redactor().json(text)) == {"text": REDACTED, "after": ["kept", 1, None]}
+
+
+def test_a_name_may_contain_a_short_secret_but_not_a_long_one() -> None:
+    mask = redactor_for("webhook", "correct-horse-battery")
+    mask.check_names("webhook:main", None)
+    for name in (
+        "webhook:correct-horse-battery",
+        quote("correct-horse-battery", safe=""),
+        b"correct-horse-battery".hex(),
+    ):
+        with pytest.raises(SecretInName):
+            mask.check_names("fine", name)
+
+
+@given(secrets, around, around)
+def test_the_quick_search_in_json_never_misses_a_secret_of_one_of_its_strings(
+    secret: str, before: str, after: str
+) -> None:
+    mask = redactor_for(secret)
+    forms = (secret, json.dumps(secret)[1:-1], repr(secret)[1:-1], quote(secret), html.escape(secret))
+    for form in forms:
+        if mask.contains_secret(before + form + after):
+            assert mask.may_contain_secret(json.dumps({"text": before + form + after}, ensure_ascii=False))
+
+
+PIECES: tuple[str, ...] = (
+    "hunter2 x",
+    "abcabcab",
+    "bcabcabcd",
+    "sk-abcdefghij0123456789",
+    "ghp_abcdefghijklmnopqrst0123",
+    "Bearer abcdef.ghijklmn",
+)
+PIECES += (
+    "-----BEGIN PRIVATE KEY-----\nMII\n",
+    "-----END PRIVATE KEY-----",
+    "-",
+    "sk-",
+    "AIza",
+    " ",
+    "$",
+    "hun",
+    "ab",
+    "AKIAABCDEFGHIJKLMNOP",
+)
+PIECES += (
+    quote("hunter2 x"),
+    "hunter2+x",
+    b"hunter2 x".hex(),
+    base64.b64encode(b"hunter2 x").decode(),
+    "%2",
+    "B",
+    "x",
+    "github_pat_",
+)
+
+
+@settings(max_examples=300)
+@given(st.lists(st.sampled_from(PIECES), max_size=8).map("".join), st.data())
+def test_text_in_chunks_is_redacted_like_the_whole_text(text: str, data: st.DataObject) -> None:
+    mask = redactor_for("hunter2 x", "abcabcab", "bcabcabcd")
+    stream, shown, rest = StreamRedactor(mask), "", text
+    while rest:
+        length = data.draw(st.integers(1, len(rest)))
+        shown += stream.filter(rest[:length])
+        rest = rest[length:]
+    assert shown + stream.flush() == mask(text)
+
+
+@given(secrets, around, around, st.data())
+def test_no_part_of_a_secret_is_shown_before_the_rest_of_it_arrives(
+    secret: str, before: str, after: str, data: st.DataObject
+) -> None:
+    assume(secret not in REDACTED)
+    mask = redactor_for(secret)
+    split = data.draw(st.integers(1, len(secret) - 1))
+    stream = StreamRedactor(mask)
+    shown = stream.filter(before + secret[:split]) + stream.filter(secret[split:] + after) + stream.flush()
+    assert shown == mask(before + secret + after)

@@ -14,7 +14,8 @@
     │   ├── Conflict             the stream has events that the caller did not know
     │   ├── UnknownEvent         an event of an unknown kind or version
     │   ├── BadEvent             a payload that is not valid for its kind
-    │   └── BadPoint             a rewind, fork or redo to a position that does not exist
+    │   ├── BadPoint             a rewind, fork or redo to a position that does not exist
+    │   └── SecretInName         an id or a name contains a configured secret
     ├── SecretsError             the secrets store refused an operation
     │   └── WrongPassphrase      the passphrase does not decrypt it
     ├── JobError                 a job cannot be handled as asked
@@ -108,6 +109,10 @@ class BadEvent(LogError):
 
 
 class BadPoint(LogError):
+    pass
+
+
+class SecretInName(LogError):
     pass
 
 

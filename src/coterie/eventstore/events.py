@@ -15,6 +15,7 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 
 from coterie.base.clock import from_micros
 from coterie.base.errors import BadEvent, UnknownEvent
+from coterie.base.redaction import redact
 
 Upcaster = Callable[[dict[str, Any]], dict[str, Any]]
 
@@ -97,6 +98,29 @@ EventRow = tuple[int, str, int, str, int, str, int, str, int | None, str | None,
 
 def encode(payload: Payload) -> str:
     return payload.model_dump_json()
+
+
+def encode_redacted(new: NewEvent) -> tuple[NewEvent, str]:
+    """The event without secrets, and its payload as it is stored. `SecretInName` if an id or a name contains one.
+
+    Every event passes this before it is stored, applied or published, so that all see the same payload.
+    """
+    stream, payload, actor, _, key, turn = new
+    text = encode(payload)
+    if not redact.may_contain_secret(f"{text} {stream} {actor} {key} {turn}"):
+        return new, text
+    redact.check_names(stream, actor, key, turn)
+    redacted: Payload = redact.value(payload)
+    if redacted is payload:
+        return new, text
+    text = encode(redacted)
+    try:
+        return new._replace(payload=type(payload).model_validate_json(text)), text
+    except ValidationError:
+        raise BadEvent(
+            f"A configured secret was found in {payload.kind}, which would not be valid without it.",
+            "Give another value, without a key, token or password. Nothing was stored.",
+        ) from None
 
 
 def decode(row: EventRow) -> AnyEvent:

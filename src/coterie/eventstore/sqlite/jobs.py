@@ -13,6 +13,7 @@ from cronsim import CronSim, CronSimError
 
 from coterie.base.clock import Clock, from_micros, to_micros
 from coterie.base.errors import JobError, LeaseLost
+from coterie.base.redaction import redact
 from coterie.base.values import MAX_DURATION_S, add_seconds
 from coterie.eventstore.events import AnyEvent, NewEvent, is_small
 from coterie.eventstore.jobs import MAX_LEASES_PER_ATTEMPT, Job, JobDied, JobState, NewJob, backoff_s
@@ -40,6 +41,7 @@ class JobTable:
 
     def add(self, jobs: Sequence[NewJob], cause: int | None) -> None:
         for job in jobs:
+            redact.check_names(job.key)
             self._ready_kinds.add(job.kind)
             self._rows.run(
                 "INSERT INTO job(kind, key, payload, state, priority, run_at, max_attempts, cause, created)"
@@ -47,7 +49,7 @@ class JobTable:
                 (
                     job.kind,
                     job.key,
-                    json.dumps(dict(job.payload)),
+                    redact.json(json.dumps(dict(job.payload))),
                     job.priority,
                     self.now(job.delay_s),
                     job.max_attempts,
@@ -105,13 +107,13 @@ class JobTable:
         self._ready_kinds.add(job.kind)
         self._rows.run(
             "UPDATE job SET state = 'ready', lease_until = NULL, holder = NULL, error = ?, run_at = ? WHERE id = ?",
-            (error, self.now(delay_s), job.id),
+            (redact(error), self.now(delay_s), job.id),
         )
 
     def mark_dead(self, job: Job, error: str) -> None:
         self._rows.run(
             "UPDATE job SET state = 'dead', lease_until = NULL, holder = NULL, error = ?, finished = ? WHERE id = ?",
-            (error, self.now(), job.id),
+            (redact(error), self.now(), job.id),
         )
 
     def retry(self, job_id: int) -> None:
@@ -329,7 +331,7 @@ class JobSchedules:
                 schedule.every_s,
                 schedule.zone,
                 schedule.kind,
-                json.dumps(dict(schedule.payload)),
+                redact.json(json.dumps(dict(schedule.payload))),
             )
             self._rows.run(
                 "INSERT INTO schedule(name, cron, every_s, zone, kind, payload, next_at) VALUES (?, ?, ?, ?, ?, ?, ?)"

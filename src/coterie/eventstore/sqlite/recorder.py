@@ -20,7 +20,7 @@ from coterie.eventstore.events import (
     NewEvent,
     Purged,
     decode,
-    encode,
+    encode_redacted,
 )
 from coterie.eventstore.jobs import NewJob
 from coterie.eventstore.sqlite.database import Rows
@@ -92,17 +92,17 @@ class EventRecorder:
 
     def append(
         self,
-        new_events: Sequence[NewEvent],
-        payloads: Sequence[str],
+        encoded: Sequence[tuple[NewEvent, str]],
         expect: Mapping[str, int] | None,
         jobs: Sequence[NewJob],
     ) -> list[AnyEvent]:
-        if repeated := self._events_with_same_keys(new_events):
+        """Number, store and apply events, each with its payload as `encode_redacted` returned it."""
+        if repeated := self._events_with_same_keys([new for new, _ in encoded]):
             return repeated
         if expect:
             for stream, seq in expect.items():
                 self._check_head(stream, seq)
-        events = [self._number(new, text) for new, text in zip(new_events, payloads, strict=True)]
+        events = [self._number(new, text) for new, text in encoded]
         self._projections.apply(events)
         if jobs:
             self._jobs.add(jobs, events[-1].id if events else None)
@@ -111,7 +111,7 @@ class EventRecorder:
 
     def encode_and_append(self, new_events: Sequence[NewEvent], jobs: Sequence[NewJob] = ()) -> list[AnyEvent]:
         """Append from within a transaction that does other work too."""
-        return self.append(new_events, [encode(new.payload) for new in new_events], None, jobs)
+        return self.append([encode_redacted(new) for new in new_events], None, jobs)
 
     def purge(self, stream: str, first: int, last: int, reason: str, actor: str) -> AnyEvent:
         self.flush()

@@ -21,7 +21,7 @@ from coterie.eventstore.events import (
     Reset,
     Rewound,
     Superseded,
-    encode,
+    encode_redacted,
     is_small,
     unknown_event_error,
     unknown_kinds,
@@ -125,17 +125,15 @@ class Store:
     async def append(
         self, new_events: Sequence[NewEvent], *, expect: Mapping[str, int] | None = None, jobs: Sequence[NewJob] = ()
     ) -> list[AnyEvent]:
-        texts = [encode(new.payload) for new in new_events]
-        return await self._writer.run(
-            lambda: self._recorder.append(new_events, texts, expect, jobs), small=is_small(new_events)
-        )
+        encoded = [encode_redacted(new) for new in new_events]
+        return await self._writer.run(lambda: self._recorder.append(encoded, expect, jobs), small=is_small(new_events))
 
     def append_blocking(
         self, new_events: Sequence[NewEvent], *, expect: Mapping[str, int] | None = None, jobs: Sequence[NewJob] = ()
     ) -> list[AnyEvent]:
         """`append` for callers without an event loop: blocks until it is durable."""
-        texts = [encode(new.payload) for new in new_events]
-        return self._writer.run_blocking(lambda: self._recorder.append(new_events, texts, expect, jobs))
+        encoded = [encode_redacted(new) for new in new_events]
+        return self._writer.run_blocking(lambda: self._recorder.append(encoded, expect, jobs))
 
     def transact(self, work: Callable[[Rows], T]) -> T:
         """Make a durable change that is not an event (a cache, an index), in a transaction. Blocks."""
