@@ -4,7 +4,7 @@ Transient failures are retried (after 500 ms, then 1 s: three attempts), then th
 rate-limited model is in cooldown for all callers. A request that is itself at fault (400, 401, 402, 403 …) is neither
 retried nor sent to another model, which would only cost more and hide the reason. Once part of a reply has been shown,
 no other model may finish it; the partial text is kept on the error. Spending caps are checked before each call, and
-each call is recorded in the ledger.
+each call is recorded in the ledger. Prompts and answers pass redaction here, whatever model is called.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ from pathlib import Path
 from coterie.base.clock import Clock, SystemClock
 from coterie.base.ids import new_id
 from coterie.base.logging import get_logger
+from coterie.base.redaction import StreamRedactor, redact
 from coterie.eventstore import Store
 from coterie.llm.embedded.provider import EmbeddedProvider
 from coterie.llm.errors import (
@@ -44,6 +45,8 @@ from coterie.llm.messages import (
     Prompt,
     Provider,
     StreamedReply,
+    TextDelta,
+    ThinkingDelta,
     Tokens,
 )
 from coterie.llm.recording import RecordingProvider, ReplayProvider, read_recording
@@ -58,6 +61,46 @@ async def stream_attempt(
     provider: Provider, request: CompletionRequest, spec: ProviderSpec, partial: PartialAnswer, deadline: float
 ) -> AsyncGenerator[Chunk, None]:
     """Stream one attempt with one model, enforcing its time limits and that it produces output.
+
+    Secrets in its text are redacted, also those that arrive in several chunks. Tool calls are left as they are: code
+    that runs a tool refuses arguments with a secret, which is better than running it with others.
+    """
+    texts, thoughts = StreamRedactor(), StreamRedactor()
+
+    def held_back() -> list[Chunk]:
+        text, thinking = texts.flush(), thoughts.flush()
+        return [*([ThinkingDelta(thinking=thinking)] if thinking else []), *([TextDelta(text=text)] if text else [])]
+
+    def redacted(chunk: Chunk) -> list[Chunk]:
+        match chunk:
+            case TextDelta(text=text):
+                shown = texts.filter(text)
+                return [chunk if shown == text else TextDelta(text=shown)] if shown else []
+            case ThinkingDelta(thinking=thinking):
+                shown = thoughts.filter(thinking)
+                return [chunk if shown == thinking else ThinkingDelta(thinking=shown)] if shown else []
+            case _:
+                return [*held_back(), chunk]
+
+    async with aclosing(_read_in_time(provider, request, spec, deadline)) as chunks:
+        try:
+            async for received in chunks:
+                for chunk in redacted(received):
+                    partial.add(chunk)
+                    if isinstance(chunk, Finished) and not partial.has_content:
+                        raise _empty_answer_error(f"{provider.name}/{request.model}", chunk)
+                    yield chunk
+        except ModelError:
+            for chunk in held_back():
+                partial.add(chunk)
+                yield chunk
+            raise
+
+
+async def _read_in_time(
+    provider: Provider, request: CompletionRequest, spec: ProviderSpec, deadline: float
+) -> AsyncGenerator[Chunk, None]:
+    """The provider's chunks up to `Finished`.
 
     Only the wait for the next chunk counts, not the time the consumer takes. Bytes that do not complete a chunk do not
     reset the limit, so an answer that arrives byte by byte times out like silence does.
@@ -76,14 +119,10 @@ async def stream_attempt(
                 raise TimedOut(f"{target} {problem} in time.", _TIMEOUT_FIX) from None
             except StopAsyncIteration:
                 raise BadAnswer(f"{target} stopped without ending its answer.", "Try again.") from None
-            partial.add(chunk)
+            yield chunk
             if isinstance(chunk, Finished):
-                if not partial.has_content:
-                    raise _empty_answer_error(target, chunk)
-                yield chunk
                 return
             problem, limit = "stopped sending and did not go on", loop.time() + spec.idle_s
-            yield chunk
 
 
 def _empty_answer_error(target: str, end: Finished) -> ModelError:
@@ -283,7 +322,7 @@ class Models:
         now = asyncio.get_running_loop().time()
         return _Call(
             role=role,
-            prompt=prompt,
+            prompt=redact.value(prompt),
             caller=caller,
             priority=role.priority if priority is None else priority,
             chain=self.catalogue.chain(role, task),
