@@ -204,6 +204,7 @@ class StreamRedactor:
     """
 
     def __init__(self, redactor: Redactor | None = None) -> None:
+        self.found_secret = False
         self._redactor = redactor or redact
         self._held = ""
         self._before = ""
@@ -231,7 +232,9 @@ class StreamRedactor:
                 end = min(overlapping)
         self._held = text[end:]
         self._before = (self._before + text[:end])[-len("Bearer ") :]
-        return _replace_spans(text[:end], [span for span in spans if span[0] < end])
+        spans = [span for span in spans if span[0] < end]
+        self.found_secret = self.found_secret or bool(spans)
+        return _replace_spans(text[:end], spans)
 
 
 def _replace_spans(text: str, spans: list[tuple[int, int]]) -> str:

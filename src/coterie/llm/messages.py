@@ -129,6 +129,8 @@ class ModelAnswer(_FrozenModel):
     """The `provider/model` that answered, which may be a fallback."""
     first_token_ms: float | None
     total_ms: float
+    redacted: bool = False
+    """Whether a secret was removed from the text."""
 
 
 class Provider(Protocol):
@@ -155,6 +157,8 @@ class PartialAnswer:
     def __init__(self) -> None:
         self.model = ""
         """The `provider/model` of this attempt, which may be a fallback."""
+        self.redacted = False
+        """Whether a secret was removed from the text."""
         self._text: list[str] = []
         self._thinking: list[str] = []
         self.calls: list[ToolCall] = []
@@ -169,6 +173,7 @@ class PartialAnswer:
 
     def restart(self, model: str) -> None:
         self.model = model
+        self.redacted = False
         self._text.clear()
         self._thinking.clear()
         self.calls.clear()

@@ -87,6 +87,7 @@ async def stream_attempt(
             async for received in chunks:
                 for chunk in redacted(received):
                     partial.add(chunk)
+                    partial.redacted = texts.found_secret
                     if isinstance(chunk, Finished) and not partial.has_content:
                         raise _empty_answer_error(f"{provider.name}/{request.model}", chunk)
                     yield chunk
@@ -433,6 +434,7 @@ class Models:
                 reason=end.reason if end else "stop",
                 tokens=tokens,
                 model=str(target),
+                redacted=call.partial.redacted,
                 first_token_ms=_ms(call.started, first),
                 total_ms=_ms(call.started, _now()) or 0.0,
             )

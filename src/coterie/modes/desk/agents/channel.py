@@ -230,7 +230,7 @@ class Channel:
             model = answer.model
             messages.append(PromptMessage(role="assistant", text=answer.text, calls=answer.calls))
             if not answer.calls:
-                if self._add_reply(outcome, answer.text, woke=woke):
+                if not answer.redacted and self._add_reply(outcome, answer.text, woke=woke):
                     return model
                 messages.append(
                     PromptMessage(
