@@ -320,6 +320,7 @@ class App:
         # Drafts first: the replies that are still open after that belong to stories.
         await self.draft.recover()
         await self.story.recover()
+        await self.crowd.recover()
         worker = Worker(
             self.store.jobs,
             self.handlers(),

@@ -127,12 +127,12 @@ def test_c5_an_invalid_edit_keeps_the_last_valid_version_and_is_reported(tmp_pat
     valid = configs.room("odd")
     file.write_text("name = 'odd'\ntitle = 'Odd'\ntempo.tick_s = 0\n")
     assert configs.room("odd") == valid
-    assert [problem.what[:16] for problem in configs.problems()] == ["rooms/odd.toml: "]
+    assert "tick_s" in configs.problems()["rooms/odd"].what
     with pytest.raises(BadCrowdConfig, match="tick_s"):
         configs.write_room("odd", {"tempo": {"rest_s": 3}})
     file.write_text("name = 'odd'\ntitle = 'Even'\n")
     assert configs.room("odd").title == "Even"
-    assert configs.problems() == []
+    assert configs.problems() == {}
 
 
 def test_c5_a_room_with_an_unknown_persona(tmp_path: Path) -> None:

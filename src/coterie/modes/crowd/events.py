@@ -33,6 +33,15 @@ class CrowdOpened(Payload, kind="crowd_opened"):
     """The files of the room's personas."""
 
 
+class CrowdClosed(Payload, kind="crowd_closed"):
+    """A session ended, and what its personas were to remember is stored."""
+
+    at_ms: int
+    """When, in milliseconds since 1970."""
+    reason: str = ""
+    """Why it ended early; empty if the stream ended or it was stopped."""
+
+
 class CrowdSaid(Payload, kind="crowd_said"):
     """A message was admitted."""
 
@@ -71,6 +80,8 @@ class CrowdGoverned(Payload, kind="crowd_governed"):
 
     rules: dict[str, Any]
     """The room's file after the change."""
+    changed: tuple[str, ...] = ()
+    """Which of `slow_mode_s` and `followers_only` the change sets; the others stay as moderators ruled."""
 
 
 class CrowdHeard(Payload, kind="crowd_heard"):

@@ -108,6 +108,21 @@ class PersonaMemory:
                 written += self._store(persona, message)
         return written
 
+    @property
+    def pending(self) -> int:
+        """Answered messages that are not stored yet."""
+        return len(self._pending)
+
+    def store_next(self, spam_filter: SpamFilter) -> int:
+        """Store the oldest queued message without waiting for its delay, at the end of a session."""
+        persona, message = self._pending.popleft()
+        return self._store(persona, message) if spam_filter.still_acceptable(message) else 0
+
+    def skip_due(self, now_ms: int) -> None:
+        """Remove queued messages whose delay has passed: they were stored before the server stopped."""
+        while self._pending and self._pending[0][1].ts <= now_ms - _DELAY_MS:
+            self._pending.popleft()
+
     def _store(self, persona: str, message: ChatMessage) -> int:
         author = message.author.name
         count = self._conversation_counts[persona, author] = self._conversation_counts.get((persona, author), 0) + 1

@@ -188,14 +188,14 @@ class CrowdConfigs:
             raise NoSuchCrowd(f"There is no room {name}.", f"Rooms there are: {', '.join(rooms)}.")
         return rooms[name]
 
-    def problems(self) -> list[BadCrowdConfig]:
-        """What is wrong with files of rooms and personas, as they are now."""
-        found = [
-            self._read(kind, file)[1]
+    def problems(self) -> dict[str, BadCrowdConfig]:
+        """What is wrong with files of rooms and personas as they are now, by `rooms/NAME` or `personas/NAME`."""
+        found = {
+            f"{folder}/{file.stem}": self._read(kind, file)[1]
             for kind, folder in ((RoomConfig, "rooms"), (Persona, "personas"))
             for file in self._files(folder)
-        ]
-        return [problem for problem in found if problem is not None]
+        }
+        return {name: problem for name, problem in found.items() if problem is not None}
 
     def stamps(self) -> dict[Path, FileStamp]:
         """All files with what changes when they are edited."""
@@ -263,7 +263,12 @@ class CrowdConfigs:
 
     def moderator(self, room: RoomConfig) -> Moderator:
         folders = [folder / "moderation" for folder in self._folders]
-        return Moderator(read_wordlists(folder for folder in folders if folder.is_dir()), room.moderation)
+        try:
+            return Moderator(read_wordlists(folder for folder in folders if folder.is_dir()), room.moderation)
+        except (OSError, UnicodeDecodeError) as error:
+            raise BadCrowdConfig(
+                f"A moderation list cannot be read: {error}.", "Check its permissions and that it is UTF-8 text."
+            ) from None
 
     def _files(self, kind: str, pattern: str = "*.toml") -> list[Path]:
         files = {file.name: file for folder in self._folders for file in (folder / kind).glob(pattern)}

@@ -255,3 +255,54 @@ def test_c3_only_full_buckets_are_dropped() -> None:
         buckets.take(f"u{number}", 5_000)
     assert buckets.take("u50099", 5_000) > 0
     assert ChatAuthor(name="x", kind="human").badges == ()
+
+
+class FailingStore:
+    """A store whose appends fail as often as told, then works."""
+
+    def __init__(self, store: Store, failures: int) -> None:
+        self._store = store
+        self._failures = failures
+
+    def __getattr__(self, name: str) -> object:
+        return getattr(self._store, name)
+
+    async def append(self, events: object) -> object:
+        if self._failures:
+            self._failures -= 1
+            raise OSError("no space left on device")
+        return await self._store.append(events)  # type: ignore[arg-type]
+
+
+async def test_c3_a_post_that_could_not_be_stored_is_stored_when_it_is_sent_again(
+    open_gateway: Callable[..., Gateway],
+) -> None:
+    gateway = open_gateway()
+    gateway._store = FailingStore(gateway._store, failures=1)  # type: ignore[assignment]
+    answers = [gateway.post(post("once", nonce="x")), gateway.post(post("once", nonce="x"))]
+    for answer in answers:
+        with pytest.raises(OSError, match="space"):
+            await answer
+    assert (gateway.latest(9), gateway.failed_writes) == ([], 1)
+    message = await gateway.post(post("once", nonce="x"))
+    assert (message.number, gateway.latest(9)) == (1, [message])
+
+
+async def test_c3_a_ruling_that_could_not_be_stored_raises(open_gateway: Callable[..., Gateway]) -> None:
+    gateway = open_gateway()
+    gateway._store = FailingStore(gateway._store, failures=1)  # type: ignore[assignment]
+    with pytest.raises(OSError, match="space"):
+        await gateway.moderate(CrowdRuled(what="slow", at_ms=0, seconds=3))
+
+
+async def test_c3_posts_beyond_the_queue_are_refused(
+    open_gateway: Callable[..., Gateway], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("coterie.modes.crowd.gateway.gateway.MAX_WAITING_POSTS", 10)
+    gateway = open_gateway(burst=1_000)
+    answers = [gateway.post(post(f"line {number}")) for number in range(30)]
+    await gateway.flush()
+    refused = [answer.exception() for answer in answers if answer.exception() is not None]
+    assert {error.rule for error in refused if isinstance(error, MessageRefused)} == {"busy"}
+    assert (len(refused), gateway.overflows, gateway.admission.last_number) == (20, 20, 10)
+    assert (await gateway.post(post("later"))).number == 11

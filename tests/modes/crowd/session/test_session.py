@@ -254,4 +254,4 @@ def test_c17_a_replay_uses_the_recorded_rules(play: Play, configs: CrowdConfigs)
     today = ModerationPolicy(links="none", mild="refuse")
     replay = Replay(simulation.events, configs.moderator(simulation.session.room).with_policy(today))
     assert replay.run().identical
-    assert replay._admission._moderator.policy == simulation.session.room.moderation
+    assert replay._admission.moderator.policy == simulation.session.room.moderation

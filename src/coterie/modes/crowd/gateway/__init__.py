@@ -1,6 +1,6 @@
 """The chat gateway: validates, moderates, numbers, stores and broadcasts messages. It never calls a model."""
 
-from coterie.modes.crowd.gateway.admission import Admission, Admitted, Refused, RoomLimits
+from coterie.modes.crowd.gateway.admission import Admission, Admitted, Refused, RoomLimits, changed_modes
 from coterie.modes.crowd.gateway.gateway import (
     MAX_OUTSTANDING_BYTES,
     ChatRoom,
@@ -23,4 +23,5 @@ __all__ = [
     "Refused",
     "RoomLimits",
     "Socket",
+    "changed_modes",
 ]

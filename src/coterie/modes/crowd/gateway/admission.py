@@ -37,6 +37,15 @@ class RoomLimits(Section):
     followers_only: bool = False
 
 
+ROOM_MODES = ("slow_mode_s", "followers_only")
+"""Limits that a moderator's ruling can also set. The latest change of either counts."""
+
+
+def changed_modes(before: RoomLimits, after: RoomLimits) -> tuple[str, ...]:
+    """The names of the modes that differ."""
+    return tuple(name for name in ROOM_MODES if getattr(before, name) != getattr(after, name))
+
+
 class TokenBuckets:
     """A token bucket per author. Full buckets need not be stored."""
 
@@ -73,9 +82,17 @@ class ModerationState:
         self._banned: set[str] = set()
         self._followers: set[str] = set()
         self._last_message_ms: dict[str, int] = {}
-        self.slow_ms = round(limits.slow_mode_s * 1_000)
-        self.followers_only = limits.followers_only
+        self.slow_ms = 0
+        self.followers_only = False
         self.killed = False
+        self.apply_limits(limits, ROOM_MODES)
+
+    def apply_limits(self, limits: RoomLimits, changed: Collection[str]) -> None:
+        """Set the modes that were changed in the room's file. Rulings on the others stay in force."""
+        if "slow_mode_s" in changed:
+            self.slow_ms = round(limits.slow_mode_s * 1_000)
+        if "followers_only" in changed:
+            self.followers_only = limits.followers_only
 
     def apply(self, ruling: CrowdRuled) -> None:
         name = ruling.who.casefold()
@@ -152,16 +169,17 @@ class Admission:
         self.room = room
         self.last_number = last
         self.moderation_state = ModerationState(limits)
-        self._moderator = moderator
+        self.moderator = moderator
         self._buckets = TokenBuckets(limits)
         self._emotes = frozenset(emotes)
         self._names = {name.casefold(): name for name in names}
         self._sent: OrderedDict[tuple[str, str], ChatMessage] = OrderedDict()
 
-    def change_rules(self, moderator: Moderator, limits: RoomLimits) -> None:
-        """Replace the rules. Moderators' rulings stay in force."""
-        self._moderator = moderator
+    def change_rules(self, moderator: Moderator, limits: RoomLimits, changed: Collection[str] = ()) -> None:
+        """Replace the rules. Moderators' rulings stay in force, except on the changed modes."""
+        self.moderator = moderator
         self._buckets = TokenBuckets(limits)
+        self.moderation_state.apply_limits(limits, changed)
 
     def add_names(self, names: Iterable[str]) -> None:
         """Add names that can be mentioned."""
@@ -176,6 +194,13 @@ class Admission:
             if len(self._sent) > _MAX_REMEMBERED:
                 self._sent.popitem(last=False)
 
+    def forget(self, message: ChatMessage) -> None:
+        """Undo an admission whose message could not be stored: the same post may be sent again."""
+        if message.nonce is not None and self._sent.get((message.author.name, message.nonce)) is message:
+            del self._sent[message.author.name, message.nonce]
+        if self.last_number == message.number:
+            self.last_number -= 1
+
     def admit(self, post: ChatPost, now_ms: int) -> Admitted | Refused:
         author = post.author
         if (earlier := self._sent.get((author.name, post.id))) is not None:
@@ -184,7 +209,7 @@ class Admission:
             text = self._check(post, now_ms)
         except MessageRefused as refused:
             return Refused(refused, (self._audit("refused", refused.rule, refused.what, author, post.id, now_ms),))
-        verdict = self._moderator.check(text, strict=author.kind == "persona")
+        verdict = self.moderator.check(text, strict=author.kind == "persona")
         if verdict.findings and (refusal := verdict.refusal) is not None:
             error = MessageRefused(refusal.rule, refusal.reason, "Rephrase it.")
             return Refused(error, (self._audit_finding(refusal, author, post.id, now_ms),))

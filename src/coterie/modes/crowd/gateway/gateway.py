@@ -10,14 +10,15 @@ import asyncio
 import struct
 from collections import deque
 from collections.abc import Callable, Sequence
-from typing import Literal, NamedTuple, Protocol
+from typing import Any, Literal, NamedTuple, Protocol
 
 from coterie.base.clock import Clock
 from coterie.base.logging import get_logger
 from coterie.base.supervisor import describe, run_once
 from coterie.eventstore import Bus, BusMessage, NewEvent, Payload, Store
-from coterie.modes.crowd.events import CrowdAudited, CrowdRuled, CrowdSaid, room_stream
-from coterie.modes.crowd.gateway.admission import Admission, Admitted
+from coterie.modes.crowd.errors import MessageRefused
+from coterie.modes.crowd.events import CrowdAudited, CrowdGoverned, CrowdRuled, CrowdSaid, room_stream
+from coterie.modes.crowd.gateway.admission import Admission, Admitted, RoomLimits
 from coterie.modes.crowd.protocol import AuditRecord, ChatAuthor, ChatMessage, ChatPost, Subjects
 
 _log = get_logger(__name__)
@@ -28,7 +29,9 @@ _SNAPSHOT_SIZE = 100
 _MAX_RECENT = 5_000
 """Messages kept in memory; older ones are read from the log."""
 _PAGE_SIZE = 1_000
-_Waiting = tuple[ChatMessage, asyncio.Future[ChatMessage]]
+MAX_WAITING_POSTS = 20_000
+"""Posts that may wait for the log. Further ones are refused, so that a slow disk does not fill the memory."""
+_Waiting = tuple[ChatMessage | None, asyncio.Future[Any]]
 _AUDIT_ACTIONS = {"timeout": "timeout", "ban": "ban", "pardon": "pardon", "kill": "killed", "revive": "revived"}
 
 
@@ -179,6 +182,9 @@ class Gateway:
         self._new_events: list[NewEvent] = []
         self._waiting: list[_Waiting] = []
         self._writing: asyncio.Task[None] | None = None
+        self.failed_writes = 0
+        self.overflows = 0
+        """Posts refused because too many were waiting."""
 
     async def recover(self) -> None:
         """Restore numbers, senders' ids and rulings from the log."""
@@ -187,15 +193,23 @@ class Gateway:
             if isinstance(event.payload, CrowdSaid):
                 self.admission.remember(event.payload.message)
                 self._recent.append(event.payload.message)
-        for event in await self._store.read(self.stream, kinds=["crowd_ruled"], limit=100_000):
+        for event in await self._store.read(self.stream, kinds=["crowd_ruled", "crowd_governed"], limit=100_000):
             if isinstance(event.payload, CrowdRuled):
                 self.admission.moderation_state.apply(event.payload)
+            elif isinstance(event.payload, CrowdGoverned) and event.payload.changed:
+                limits = RoomLimits.model_validate(event.payload.rules["limits"])
+                self.admission.moderation_state.apply_limits(limits, event.payload.changed)
 
     def post(self, post: ChatPost) -> asyncio.Future[ChatMessage]:
         """Return a future of the stored message; it raises `MessageRefused` if the post is not admitted."""
-        loop = asyncio.get_running_loop()
+        answer: asyncio.Future[ChatMessage] = asyncio.get_running_loop().create_future()
+        if len(self._waiting) >= MAX_WAITING_POSTS:
+            self.overflows += 1
+            answer.set_exception(
+                MessageRefused("busy", "The room has more messages than it can store.", "Try again in a moment.", 2.0)
+            )
+            return answer
         decision = self.admission.admit(post, self.now_ms())
-        answer: asyncio.Future[ChatMessage] = loop.create_future()
         if decision.audits:
             self._new_events.extend(
                 NewEvent(self.stream, CrowdAudited(record=audit), "gateway") for audit in decision.audits
@@ -206,15 +220,13 @@ class Gateway:
             self._waiting.append((decision.message, answer))
         else:
             answer.set_exception(decision.error)
-        if self._writing is None:
-            self._writing = run_once(f"write {self.stream}", self._write())
+        self._start_writing()
         return answer
 
     def record(self, payload: Payload, actor: str = "crowd") -> None:
         """Store another event of the room, in order with the messages, as a replay requires."""
         self._new_events.append(NewEvent(self.stream, payload, actor))
-        if self._writing is None:
-            self._writing = run_once(f"write {self.stream}", self._write())
+        self._start_writing()
 
     async def moderate(self, ruling: CrowdRuled) -> None:
         """Apply a moderator's decision at once, with an audit record."""
@@ -228,13 +240,14 @@ class Gateway:
             author=ChatAuthor(name=ruling.who or "room", kind="human" if ruling.who else "system"),
             by=ruling.by,
         )
-        await self._store.append(
-            [
-                NewEvent(self.stream, ruling, ruling.by),
-                NewEvent(self.stream, CrowdAudited(record=record), ruling.by),
-            ]
-        )
-        self._store.bus.publish([BusMessage(self._subjects.audit, record)])
+        stored: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._new_events += [
+            NewEvent(self.stream, ruling, ruling.by),
+            NewEvent(self.stream, CrowdAudited(record=record), ruling.by),
+        ]
+        self._waiting.append((None, stored))
+        self._start_writing()
+        await stored
 
     async def flush(self) -> None:
         """Wait until everything posted so far is durable."""
@@ -269,6 +282,10 @@ class Gateway:
     def now_ms(self) -> int:
         return self._clock.now_ms()
 
+    def _start_writing(self) -> None:
+        if self._writing is None:
+            self._writing = run_once(f"write {self.stream}", self._write())
+
     async def _write(self) -> None:
         try:
             while self._new_events or self._waiting:
@@ -278,14 +295,27 @@ class Gateway:
                     if new_events:
                         await self._store.append(new_events)
                 except Exception as error:
-                    _log.error("crowd events were not stored", room=self.admission.room, error=describe(error)[0])
-                    for _, answer in waiting:
-                        if not answer.done():
-                            answer.set_exception(error)
+                    self._fail(error, new_events, waiting)
                     continue
-                self._publish(new_events, waiting)
+                try:
+                    self._publish(new_events, waiting)
+                except Exception as error:
+                    _log.exception("crowd messages were stored and not sent", room=self.admission.room)
+                    _answer_with(error, waiting)
         finally:
             self._writing = None
+
+    def _fail(self, error: Exception, new_events: Sequence[NewEvent], waiting: Sequence[_Waiting]) -> None:
+        """Nothing of a batch was stored: its senders get the error and may send the same posts again."""
+        self.failed_writes += 1
+        _log.error("crowd events were not stored", room=self.admission.room, error=describe(error)[0])
+        lost = [event.payload.message for event in new_events if isinstance(event.payload, CrowdSaid)]
+        for message in reversed(lost):
+            self.admission.forget(message)
+        lost_ids = {message.id for message in lost}
+        repeated = [each for each in self._waiting if each[0] is not None and each[0].id in lost_ids]
+        self._waiting = [each for each in self._waiting if each[0] is None or each[0].id not in lost_ids]
+        _answer_with(error, [*waiting, *repeated])
 
     def _publish(self, new_events: Sequence[NewEvent], waiting: Sequence[_Waiting]) -> None:
         published: list[BusMessage] = []
@@ -300,6 +330,12 @@ class Gateway:
         for message, answer in waiting:
             if not answer.done():
                 answer.set_result(message)
+
+
+def _answer_with(error: Exception, waiting: Sequence[_Waiting]) -> None:
+    for _, answer in waiting:
+        if not answer.done():
+            answer.set_exception(error)
 
 
 class ChatRoom:

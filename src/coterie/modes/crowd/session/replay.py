@@ -279,7 +279,7 @@ class Replay:
                 self._admission.moderation_state.apply(event)
             elif isinstance(event, CrowdGoverned):
                 rules = RoomConfig.model_validate(event.rules)
-                self._admission.change_rules(self._moderator.with_policy(rules.moderation), rules.limits)
+                self._admission.change_rules(self._moderator.with_policy(rules.moderation), rules.limits, event.changed)
             elif isinstance(event, CrowdTicked):
                 self._post_typed_until(event.at_ms, result)
                 self._tick(event, result)

@@ -12,7 +12,8 @@ from collections.abc import AsyncIterator, Callable, Iterable, Sequence
 from dataclasses import replace
 from typing import Protocol
 
-from coterie.base.supervisor import run_once
+from coterie.base.logging import get_logger
+from coterie.base.supervisor import describe, run_once
 from coterie.eventstore import Bus, BusMessage, WhenSlow
 from coterie.modes.crowd.chat_signals import TrendTracker
 from coterie.modes.crowd.decisions import (
@@ -35,6 +36,7 @@ from coterie.modes.crowd.settings import RoomConfig
 
 _MAX_DECISIONS = 120
 _PROMPT_MESSAGES = 12
+_log = get_logger(__name__)
 
 
 class Session:
@@ -193,7 +195,9 @@ class LiveSession:
         *,
         seed: int,
         memory: PersonaMemory | None = None,
+        on_problem: Callable[[str], None] = lambda _: None,
     ) -> None:
+        """`on_problem` is told about failures after which the session goes on."""
         start_ms = gateway.now_ms()
         self.session = Session(room, personas, seed, start_ms)
         for message in gateway.latest(100):
@@ -201,7 +205,8 @@ class LiveSession:
         self._gateway = gateway
         self._bus = bus
         self._writer = create_writer(self.session.line_rules)
-        self._memory = memory
+        self.memory = memory
+        self._on_problem = on_problem
         self._subjects = Subjects(room.name)
         self._tick = 0
         self._writing: set[asyncio.Task[None]] = set()
@@ -260,18 +265,42 @@ class LiveSession:
             tick = self.session.tick_event(state, self.session.decide(state))
             self._gateway.record(tick)
             self._bus.publish([BusMessage(self._subjects.trends, state.trends)])
-            if self._memory is not None:
-                self._memory.store_due(self.session.history.spam_filter, state.at_ms)
+            self._store_memories(state.at_ms)
             for decision in tick.spoke:
                 request = self.session.line_request(decision, state)
                 task = run_once("crowd line", self._write_line(decision, request, state))
                 self._writing.add(task)
                 task.add_done_callback(self._writing.discard)
 
+    def _store_memories(self, now_ms: int) -> None:
+        """Store what is due. A failure is reported, and the session goes on without that memory."""
+        if self.memory is None:
+            return
+        try:
+            self.memory.store_due(self.session.history.spam_filter, now_ms)
+        except Exception as error:
+            what = describe(error)[0]
+            _log.error("crowd memory was not stored", room=self.session.room.name, error=what, exc_info=error)
+            self._on_problem(f"A memory was not stored: {what}")
+
     async def _write_line(self, decision: SpeakDecision, request: LineRequest, state: RoomState) -> None:
+        try:
+            await self._write_and_post(decision, request, state)
+        except Exception as error:
+            # The outcome is recorded, and the persona may speak again.
+            self.session.cancel_line(decision)
+            what = describe(error)[0]
+            at_ms = self._gateway.now_ms()
+            self._gateway.record(
+                CrowdWritten(persona=decision.persona, tick=state.tick, at_ms=at_ms, outcome="failed", why=what)
+            )
+            self._on_problem(f"A line was not written: {what}")
+            raise
+
+    async def _write_and_post(self, decision: SpeakDecision, request: LineRequest, state: RoomState) -> None:
         started = asyncio.get_running_loop().time()
-        if self._memory is not None:
-            request = replace(request, memories=tuple(self._memory.recall(request)))
+        if self.memory is not None:
+            request = replace(request, memories=tuple(self.memory.recall(request)))
         line = await self._writer.write(request, self.session.room.tempo.line_deadline_s)
         seconds = asyncio.get_running_loop().time() - started
         written_ms = self._gateway.now_ms()
@@ -285,11 +314,8 @@ class LiveSession:
             post = self.session.post(decision, state.at_ms, state.tick, line.text, written_ms, at_ms)
             try:
                 await self._gateway.post(post)
-                if (
-                    self._memory is not None
-                    and (answered := self.session.history.find(post.reply_to or "")) is not None
-                ):
-                    self._memory.record_answer(decision.persona, answered)
+                if self.memory is not None and (answered := self.session.history.find(post.reply_to or "")) is not None:
+                    self.memory.record_answer(decision.persona, answered)
             except MessageRefused as refused:
                 line = WrittenLine("refused", line.text, line.model, refused.what)
         if line.outcome != "written":

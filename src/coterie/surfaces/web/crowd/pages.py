@@ -70,7 +70,8 @@ _SHOWN = 200
 @router.get("")
 async def rooms(crowd: CrowdDep, request: Request) -> Response:
     rooms = [CrowdRoomResponse.of(await crowd.room(name)) for name in crowd.configs.rooms()]
-    return page_response(request, "crowd/rooms.html", rooms=rooms)
+    problems = [str(problem) for problem in crowd.configs.problems().values()]
+    return page_response(request, "crowd/rooms.html", rooms=rooms, problems=problems)
 
 
 @router.get("/{room}")

@@ -53,6 +53,9 @@ class CrowdRoomResponse(ResponseModel):
     stream: str
     speaking: str
     error: str
+    """Why the last session ended early, or what a running one lacks; empty if nothing is wrong."""
+    config_error: str
+    """What is wrong with the room's files; their last valid version is in use."""
     readers: int
     last: int
     """The number of the room's last message."""
@@ -68,6 +71,7 @@ class CrowdRoomResponse(ResponseModel):
             stream=room.stream,
             speaking=room.line_source,
             error=room.problem,
+            config_error=room.config_problem,
             readers=room.fanout.readers,
             last=room.gateway.admission.last_number,
         )

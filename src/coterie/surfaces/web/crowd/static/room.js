@@ -213,7 +213,8 @@ function state(data) {
   one("#crowd-start-button").hidden = data.state !== "quiet";
   one("#crowd-stop-button").hidden = data.state === "quiet";
   one("#crowd-pace").textContent = `${data.personas.length} members`;
-  one("#crowd-status").textContent = data.error;
+  const problem = [data.error, data.config_error].filter(Boolean).join(" ");
+  Object.assign(one("#crowd-problem"), { hidden: !problem, textContent: problem });
 }
 
 function formatTimes(within) {
