@@ -3,12 +3,19 @@
 from __future__ import annotations
 
 import asyncio
+import hmac
+import posixpath
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from urllib.parse import unquote
 
+import httpx
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from pydantic import SecretStr
 
+from coterie.base.redaction import redact
 from coterie.messaging.settings import SurfacesSettings
 from coterie.surfaces.webhook.surface import WebhookSettings, is_allowed_callback
 from tests.surfaces.webhook.conftest import Serve
@@ -142,7 +149,8 @@ async def test_d13_a_reply_is_posted_to_the_callback_with_retries(
 ) -> None:
     monkeypatch.setattr("coterie.messaging.delivery.backoff_s", lambda *_, **__: 0.01)
     async with listener("503 Busy", "429 Slow\r\nRetry-After: 0") as (url, calls):
-        hook = WebhookSettings(callbacks=(url,), secret=SecretStr("open sesame"))
+        key = SecretStr("only for callbacks")
+        hook = WebhookSettings(callbacks=(url,), secret=SecretStr("open sesame"), callback_secret=key)
         async with serve(webhook=hook) as served:
             served.script.replies = ["The lamp is lit."]
             headers = {"X-Webhook-Secret": "open sesame"}
@@ -155,7 +163,34 @@ async def test_d13_a_reply_is_posted_to_the_callback_with_retries(
     assert len(calls) == 3 and b"The lamp is lit." in calls[-1][1]
     keys = {line for head, _ in calls for line in head.lower().splitlines() if line.startswith("idempotency-key")}
     assert len(keys) == 1, "the same each time, for deduplication"
-    assert all("open sesame" in head for head, _ in calls)
+    assert not [head for head, body in calls if "open sesame" in head or b"open sesame" in body]
+    for head, body in calls:
+        sent = dict(line.split(": ", 1) for line in head.lower().splitlines() if ": " in line)
+        expected = hmac.new(b"only for callbacks", sent["x-webhook-timestamp"].encode() + b"." + body, "sha256")
+        assert sent["x-webhook-signature"] == f"sha256={expected.hexdigest()}"
+
+
+async def test_a_callback_receiver_never_gets_the_secret_of_callers(serve: Serve) -> None:
+    async with listener() as (url, calls):
+        hook = WebhookSettings(callbacks=(url,), secret=SecretStr("open sesame"))
+        async with serve(webhook=hook) as served:
+            headers = {"X-Webhook-Secret": "open sesame"}
+            call = {"text": "Say open sesame.", "id": "a", "callback": url}
+            assert (await served.client.post("/webhook", json=call, headers=headers)).status_code == 202
+            await served.app.message_router.wait_idle()
+    assert calls
+    assert not [head for head, body in calls if "open sesame" in head or b"open sesame" in body]
+    assert not [head for head, _ in calls if "x-webhook" in head.lower()], "without a key nothing is signed"
+
+
+@pytest.mark.parametrize("field", ["room", "id", "from", "callback"])
+async def test_a_name_with_a_secret_is_refused(serve: Serve, field: str) -> None:
+    redact.register("a-registered-secret")
+    async with listener() as (url, _), serve(webhook=WebhookSettings(callbacks=(url,))) as served:
+        call = {"text": "Hello.", field: f"{url}/a-registered-secret"}
+        assert (await served.client.post("/webhook", json=call)).status_code == 400
+        upload = await served.client.post("/webhook/files", params={"room": "a-registered-secret"}, content=b"x")
+        assert upload.status_code == 400
 
 
 async def test_d13_a_refused_callback_is_recorded_as_failed(serve: Serve) -> None:
@@ -176,7 +211,25 @@ async def test_d13_a_refused_callback_is_recorded_as_failed(serve: Serve) -> Non
         ("https://hooks.example/in", True),
         ("https://hooks.example/in/deeper?x=1", True),
         ("https://hooks.example/inner", False),
+        ("https://hooks.example:443/in/deeper", True),
+        ("https://HOOKS.example/in", True),
+        ("https://hooks.example/in/50%25", True),
         ("https://hooks.example/in/../admin", False),
+        ("https://hooks.example/in/%2e%2e/admin", False),
+        ("https://hooks.example/in/.%2E/admin", False),
+        ("https://hooks.example/in/%252e%252e/admin", False),
+        ("https://hooks.example/in/%25252e%25252e%25252fadmin", False),
+        ("https://hooks.example/in/..;x/admin", False),
+        ("https://hooks.example/in/%5c..%5cadmin", False),
+        ("https://hooks.example/in%2f..%2fadmin", False),
+        ("https://hooks.example/in%2fdeeper", False),
+        ("https://hooks.example/in/%0d%0aX: y", False),
+        ("https://hooks.example./in", False),
+        ("https://h\u043eoks.example/in", False),
+        ("https://hooks.example%2eevil.example/in", False),
+        ("https://[::1]/in", False),
+        ("https://hooks.example#@evil.example/in", False),
+        ("//hooks.example/in", False),
         ("http://hooks.example/in", False),
         ("https://hooks.example:444/in", False),
         ("https://hooks.example@evil.example/in", False),
@@ -191,3 +244,47 @@ async def test_d13_a_refused_callback_is_recorded_as_failed(serve: Serve) -> Non
 def test_d13_only_allowed_addresses_are_called(url: str, allowed: bool) -> None:
     assert is_allowed_callback(url, ("https://hooks.example/in/",)) is allowed
     assert not is_allowed_callback(url, ())
+
+
+def test_an_address_with_a_bad_prefix_beside_it_is_still_allowed() -> None:
+    assert is_allowed_callback("https://hooks.example/in", ("http://[", "https://hooks.example"))
+
+
+PARTS = [
+    "in",
+    "/",
+    "..",
+    ".",
+    "%2e",
+    "%2E",
+    "%252e",
+    "%2f",
+    "%5c",
+    "\\",
+    ";",
+    "?",
+    "#",
+    "@",
+    ":",
+    "%",
+    "a",
+    "%00",
+    "//",
+    "é",
+]
+
+
+@settings(max_examples=300)
+@given(st.lists(st.sampled_from(PARTS), max_size=9).map("".join), st.sampled_from(["", "/", "/in", "/in/"]))
+def test_an_allowed_address_is_below_the_prefix_as_it_is_sent_and_as_it_may_be_decoded(rest: str, base: str) -> None:
+    address = f"https://hooks.example{base}{rest}"
+    if not is_allowed_callback(address, ("https://hooks.example/in",)):
+        return
+    request = httpx.Request("POST", address)
+    assert (request.url.scheme, request.url.host, request.url.port) == ("https", "hooks.example", None)
+    path = request.url.raw_path.decode().partition("?")[0]
+    assert path == "/in" or path.startswith("/in/")
+    for _ in range(len(path)):
+        path = unquote(path)
+        resolved = posixpath.normpath(path.replace("\\", "/"))
+        assert resolved == "/in" or resolved.startswith("/in/")

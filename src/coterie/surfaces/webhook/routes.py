@@ -17,6 +17,7 @@ from fastapi.responses import StreamingResponse
 from pydantic import BaseModel, ConfigDict, Field, SecretStr
 
 from coterie.base.ids import new_id
+from coterie.base.redaction import redact
 from coterie.base.values import Int64
 from coterie.messaging import (
     FILES_FOLDER,
@@ -165,6 +166,7 @@ def webhook_router(messages: MessageRouter, settings: WebhookSettings, files_of:
         request: WebhookRequest, response: Response, x_webhook_secret: Secret = ""
     ) -> WebhookResponse:
         _check_secret(settings.secret, x_webhook_secret)
+        redact.check_names(request.room, request.id, request.sender, request.callback)
         if request.callback is not None and not is_allowed_callback(request.callback, settings.callbacks):
             raise HTTPException(400, "This callback address is not allowed; add it to webhook.callbacks in config.toml")
         await _link_caller(request.sender)
@@ -195,6 +197,7 @@ def webhook_router(messages: MessageRouter, settings: WebhookSettings, files_of:
         x_webhook_secret: Secret = "",
     ) -> UploadedFile:
         _check_secret(settings.secret, x_webhook_secret)
+        redact.check_names(room, sender)
         await _link_caller(sender)
         account = Account(surface=NAME, id=sender, name=sender)
         return await files.save(request, account, RoomRef(surface=NAME, id=room), name)

@@ -5,11 +5,14 @@ The callback address is the message's thread, so that it is stored with the mess
 
 from __future__ import annotations
 
+import hmac
+import json
+import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
-from urllib.parse import urlsplit
+from urllib.parse import unquote
 
 import httpx
 from pydantic import Field, SecretStr
@@ -35,25 +38,54 @@ class WebhookSettings(Section):
     """The secret that callers send as `X-Webhook-Secret`. Without one, only programs on this machine can call."""
     callbacks: tuple[str, ...] = ()
     """Addresses that replies may be posted to, with all paths below them."""
+    callback_secret: SecretStr | None = None
+    """The key that signs posted replies, for receivers to check the sender. Callers' own secret is never sent."""
     wait_s: float = Field(default=120.0, ge=0)
     """How long a caller may wait for the reply."""
 
 
-def is_allowed_callback(url: str, allowed: tuple[str, ...]) -> bool:
-    """Whether an address is an allowed one or below one: the same scheme, host and port, and a path within."""
-    try:
-        address = urlsplit(url)
-        port = address.port
-    except ValueError:
+def is_allowed_callback(address: str, allowed: tuple[str, ...]) -> bool:
+    """Whether an address is an allowed one or below one: the same scheme, host and port, and a path within.
+
+    Addresses are compared in the form in which they are sent. A receiver may decode the path again, also several times,
+    so a path is refused that could lead out of the allowed one then.
+    """
+    url = _parse_url(address)
+    if url is None or url.scheme not in ("http", "https") or url.userinfo or "\\" in address:
         return False
-    if address.scheme not in ("http", "https") or address.username is not None or ".." in address.path or "\\" in url:
+    path = _path(url)
+    if not _stays_below(path):
         return False
-    for prefix in map(urlsplit, allowed):
-        is_same_origin = (prefix.scheme, prefix.hostname, prefix.port) == (address.scheme, address.hostname, port)
-        base = prefix.path.rstrip("/")
-        if is_same_origin and (address.path == base or address.path.startswith(f"{base}/")):
+    for prefix in filter(None, map(_parse_url, allowed)):
+        base = _path(prefix).rstrip("/")
+        is_same_origin = (prefix.scheme, prefix.raw_host, prefix.port) == (url.scheme, url.raw_host, url.port)
+        if is_same_origin and (path == base or path.startswith(f"{base}/")):
             return True
     return False
+
+
+def _parse_url(address: str) -> httpx.URL | None:
+    try:
+        return httpx.URL(address)
+    except (httpx.InvalidURL, ValueError):
+        return None
+
+
+def _path(url: httpx.URL) -> str:
+    """The path in the form in which it is sent."""
+    return url.raw_path.decode("ascii").partition("?")[0]
+
+
+def _stays_below(path: str) -> bool:
+    """Whether the path has no dot segments, backslashes or control characters, however often it is decoded."""
+    while True:
+        segments = [segment.partition(";")[0] for segment in path.split("/")]
+        if "\\" in path or not path.isprintable() or any(segment in (".", "..") for segment in segments):
+            return False
+        decoded = unquote(path)
+        if decoded == path:
+            return True
+        path = decoded
 
 
 NAME = "webhook"
@@ -82,11 +114,12 @@ class WebhookSurface:
                 "This callback address is not allowed.", "Add it to webhook.callbacks in config.toml."
             )
         body = {"room": outgoing.room.id, "token": token, "type": outgoing.type, "text": text_of(outgoing)}
-        headers = {"Idempotency-Key": token}
-        if self._settings.secret is not None:
-            headers["X-Webhook-Secret"] = self._settings.secret.get_secret_value()
+        content = json.dumps(body, ensure_ascii=False).encode()
+        headers = {"Content-Type": "application/json", "Idempotency-Key": token}
+        if self._settings.callback_secret is not None:
+            headers |= _signature(content, self._settings.callback_secret)
         try:
-            response = await self._client.post(outgoing.thread, json=body, headers=headers)
+            response = await self._client.post(outgoing.thread, content=content, headers=headers)
         except (httpx.ConnectError, httpx.ConnectTimeout) as error:
             raise PlatformUnreachable(f"The callback cannot be reached ({error}).", ambiguous=False) from error
         except httpx.HTTPError as error:
@@ -116,6 +149,13 @@ async def attached(router: MessageRouter, settings: WebhookSettings) -> AsyncIte
     finally:
         router.detach(surface)
         await surface.close()
+
+
+def _signature(content: bytes, key: SecretStr) -> dict[str, str]:
+    """Headers by which the receiver can check the sender and the age of a request, without getting the key."""
+    timestamp = str(int(time.time()))
+    digest = hmac.new(key.get_secret_value().encode(), f"{timestamp}.".encode() + content, "sha256").hexdigest()
+    return {"X-Webhook-Timestamp": timestamp, "X-Webhook-Signature": f"sha256={digest}"}
 
 
 def text_of(outgoing: Deliverable) -> str:
