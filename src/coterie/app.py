@@ -375,6 +375,7 @@ class App:
             self.paths.root / "matrix",
             self.room_files,
             lambda character: read_portrait(self.workspaces.folder(character)),
+            self.supervisor,
         )
         async with matrix.running():
             yield

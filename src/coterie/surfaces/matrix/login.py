@@ -17,12 +17,16 @@ from coterie.base.logging import get_logger
 from coterie.base.paths import write_private_json
 from coterie.base.redaction import redact
 from coterie.eventstore import KeyStore, NewEvent, Store
-from coterie.messaging import RoomForgotten, Rooms, SurfaceError, SurfaceSynced
+from coterie.messaging import PlatformRefused, RoomForgotten, Rooms, SurfaceError, SurfaceSynced
 from coterie.surfaces.matrix.crypto.machine import OlmMachine, discard_device_keys
 from coterie.surfaces.matrix.homeserver import Homeserver, KeysLost, MatrixRefused
 from coterie.surfaces.matrix.messages import SURFACE
 from coterie.surfaces.matrix.schemas import object_at
 from coterie.surfaces.matrix.settings import MatrixSettings
+
+
+class LoginRefused(PlatformRefused):
+    """The homeserver does not accept the user or the password."""
 
 
 @dataclass(frozen=True)
@@ -39,7 +43,17 @@ async def log_in(settings: MatrixSettings, file: Path) -> tuple[Homeserver, Logi
         if settings.password is None:
             raise ConfigError("There is no login for Matrix yet.", "Set matrix.password, for the first start at least.")
         server = Homeserver(settings.homeserver)
-        login = Login(*await server.login(settings.user, settings.password.get_secret_value()))
+        try:
+            login = Login(*await server.login(settings.user, settings.password.get_secret_value()))
+        except MatrixRefused as error:
+            await server.close()
+            raise LoginRefused(
+                f"The homeserver does not accept the login of {settings.user} ({error.code}).",
+                "Check matrix.user and matrix.password, then restart the server.",
+            ) from error
+        except BaseException:
+            await server.close()
+            raise
         write_private_json(file, asdict(login))
     else:
         server = Homeserver(settings.homeserver)

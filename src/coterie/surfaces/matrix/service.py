@@ -6,11 +6,13 @@ import asyncio
 import hashlib
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
+from functools import partial
 from pathlib import Path
 
 from coterie.base.errors import CoterieError
 from coterie.base.logging import get_logger
 from coterie.base.redaction import redact
+from coterie.base.supervisor import Supervisor, pause, report_problem, report_recovery
 from coterie.characters import Portrait
 from coterie.eventstore import AnyEvent, Bus, WhenSlow, backoff_s
 from coterie.messaging import (
@@ -49,6 +51,7 @@ class MatrixService:
         folder: Path,
         files: Callable[[str], RoomFiles],
         portrait: Callable[[str], Portrait | None] = lambda _: None,
+        supervisor: Supervisor | None = None,
     ) -> None:
         """`folder` holds the login and the keys; `files` gives the files of a character, `portrait` its picture."""
         self._router = router
@@ -57,46 +60,52 @@ class MatrixService:
         self._folder = folder
         self._files = files
         self._portrait = portrait
+        self._supervisor = supervisor or Supervisor()
         self.report = ReconcileReport()
 
     @asynccontextmanager
     async def running(self) -> AsyncIterator[None]:
         """Run in the background, so that an unreachable homeserver does not delay the start of the app."""
         stop = asyncio.Event()
-        task = asyncio.create_task(self._run(stop), name="matrix")
+        task = self._supervisor.start("Matrix", partial(self._run, stop))
         try:
             yield
         finally:
             stop.set()
-            task.cancel()
-            await asyncio.gather(task, return_exceptions=True)
+            await task.stop()
 
     async def _run(self, stop: asyncio.Event) -> None:
-        tries = 0
+        """Connect and sync until stopped. A problem with the homeserver is reported, and it is tried again."""
+        tries, logged_in_again = 0, False
         while not stop.is_set():
             try:
                 async with self.connected() as sync_loop:
-                    tries = 0
-                    update_task = asyncio.create_task(self._update_changed_rooms(), name="matrix room updates")
-                    try:
-                        await sync_loop.run(stop)
-                    finally:
-                        update_task.cancel()
-                        await asyncio.gather(update_task, return_exceptions=True)
-            except (PlatformUnreachable, PlatformRateLimited, KeysRefused) as error:
-                tries += 1
-                _log.warning("Matrix cannot be reached", tries=tries, error=str(error))
-                await asyncio.sleep(backoff_s(tries, maximum=60.0))
+                    tries, logged_in_again = 0, False
+                    report_recovery()
+                    await sync_loop.run(stop)
             except LoggedOut as error:
-                if self._settings.password is None or tries:
-                    _log.error("Matrix is stopped", error=redact(str(error)))
-                    return
                 tries += 1
-                _log.warning("logged out: logging in again, as another device")
-                await asyncio.to_thread((self._folder / LOGIN_FILE).unlink, missing_ok=True)
+                if self._settings.password is None or logged_in_again:
+                    await self._wait_after(error, tries, stop)
+                else:
+                    logged_in_again = True
+                    _log.warning("logged out: logging in again, as another device")
+                    await asyncio.to_thread((self._folder / LOGIN_FILE).unlink, missing_ok=True)
             except CoterieError as error:
-                _log.error("Matrix is stopped", error=redact(str(error)))
-                return
+                tries += 1
+                await self._wait_after(error, tries, stop)
+
+    async def _wait_after(self, error: CoterieError, tries: int, stop: asyncio.Event) -> None:
+        """Report why Matrix does not work, and wait before the next try."""
+        report_problem(error.what, error.fix)
+        if isinstance(error, PlatformRateLimited):
+            wait_s = error.retry_after_s
+        elif isinstance(error, PlatformUnreachable | KeysRefused):
+            wait_s = backoff_s(tries, maximum=60.0)
+        else:  # a wrong password, for example: trying it often would lock the account
+            wait_s = backoff_s(tries, first=60.0, maximum=900.0)
+        _log.warning("Matrix does not work", tries=tries, retry_in_s=wait_s, error=redact(str(error)))
+        await pause(stop, wait_s)
 
     @asynccontextmanager
     async def connected(self) -> AsyncIterator[SyncLoop]:
@@ -114,7 +123,7 @@ class MatrixService:
             surface = MatrixSurface(server, self.crypto, self.rooms, self._files_in)
             self._router.dispatcher.on(MemberChange, "invited", surface=SURFACE)(self.on_invite)
             self._router.attach(surface)
-            update_task = asyncio.create_task(self._update_all_rooms(), name="matrix room updates at start")
+            updates = self._supervisor.start("Matrix room updates", self._update_rooms)
             try:
                 yield SyncLoop(
                     server,
@@ -128,8 +137,7 @@ class MatrixService:
                 )
             finally:
                 self._router.detach(surface)
-                update_task.cancel()
-                await asyncio.gather(update_task, return_exceptions=True)
+                await updates.stop()
         finally:
             self.crypto.close()
             await server.close()
@@ -168,18 +176,16 @@ class MatrixService:
         binding = self._router.chats.rooms.find(room)
         return self._files(binding.character if binding is not None else "shared")
 
-    async def _update_changed_rooms(self) -> None:
-        """Update rooms when their chat changes; a missed change is written at the next start."""
+    async def _update_rooms(self) -> None:
+        """Update all rooms, and then those whose chat changes."""
         async with self._bus.subscribe("event.>", limit=10_000, when_slow=WhenSlow.DROP_OLDEST) as messages:
+            await self.reconciler.write_metadata()
+            for binding in self._router.chats.rooms.on_surface(SURFACE):
+                await self.update_room(binding.room)
             async for message in messages:
                 event: AnyEvent = message.body
                 if isinstance(event.payload, RoomBound | ContextChanged) and event.payload.room.surface == SURFACE:
                     await self.update_room(event.payload.room)
-
-    async def _update_all_rooms(self) -> None:
-        await self.reconciler.write_metadata()
-        for binding in self._router.chats.rooms.on_surface(SURFACE):
-            await self.update_room(binding.room)
 
     async def update_room(self, room: RoomRef) -> None:
         """Write the room's metadata, and show the character's portrait as its avatar."""

@@ -10,6 +10,7 @@ import asyncio
 from collections.abc import Awaitable, Callable
 
 from coterie.base.logging import get_logger
+from coterie.base.supervisor import pause, report_problem, report_recovery
 from coterie.conversation import RoomError
 from coterie.eventstore import backoff_s
 from coterie.messaging import (
@@ -70,12 +71,14 @@ class SyncLoop:
             try:
                 await self.sync_once()
                 tries = 0
+                report_recovery()
             except PlatformRateLimited as error:
-                await _pause(stop, error.retry_after_s)
+                await pause(stop, error.retry_after_s)
             except PlatformUnreachable as error:
                 tries += 1
+                report_problem(error.what, error.fix)
                 _log.warning("the homeserver cannot be reached", tries=tries, error=str(error))
-                await _pause(stop, backoff_s(tries, maximum=60.0))
+                await pause(stop, backoff_s(tries, maximum=60.0))
 
     async def sync_once(self, wait_s: float | None = None) -> None:
         since = self._inbound.inbox.cursor(SURFACE)
@@ -194,9 +197,3 @@ class SyncLoop:
             await self._server.join(room)
         except SurfaceError as error:  # the invitation may have been withdrawn
             _log.info("an invitation could not be accepted", room=room, error=str(error))
-
-
-async def _pause(stop: asyncio.Event, seconds: float) -> None:
-    waiting = asyncio.create_task(stop.wait())
-    await asyncio.wait([waiting], timeout=seconds)
-    waiting.cancel()
