@@ -132,7 +132,7 @@ def test_toml_examples_load(page: Path, tmp_path: Path) -> None:
         file = tmp_path / f"{number}.toml"
         file.write_text(block, encoding="utf-8")
         environ = dict.fromkeys(re.findall(r'"env:(\w+)"', block), "something long")
-        load_config(Settings, file=file, environ=environ, secret=lambda _: "something long")
+        load_config(Settings, file=file, environ=environ, secret=lambda *_: "something long")
 
 
 def test_the_navigation_lists_every_page() -> None:

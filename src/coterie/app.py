@@ -7,13 +7,14 @@ from __future__ import annotations
 
 import asyncio
 import os
+import re
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
 from contextlib import asynccontextmanager, contextmanager
 from functools import partial
 
 from coterie.base.clock import Clock, SystemClock
 from coterie.base.config import LoadedSettings, Section, example_config, load_config, resolve_reference
-from coterie.base.errors import CoterieError, ReadOnly
+from coterie.base.errors import ConfigError, CoterieError, ReadOnly
 from coterie.base.logging import LogSettings, get_logger
 from coterie.base.offload import close_workers
 from coterie.base.paths import Paths, write_atomic
@@ -127,7 +128,27 @@ def load_settings(
     """
     env = os.environ if environ is None else environ
     secrets = SecretsStore(paths.secrets, passphrase or (lambda: passphrase_from_env(env)))
-    return load_config(Settings, file=paths.config, environ=env, secret=secrets.get)
+    return load_config(Settings, file=paths.config, environ=env, secret=partial(_find_secret, secrets))
+
+
+_TOOL_SERVER = re.compile(r"desk\.tool_servers\.(.+?)\.(?:command|url|env|headers)\b")
+
+
+def _find_secret(secrets: SecretsStore, name: str, key: str) -> str | None:
+    """A tool server gets only the secrets that were granted to it, and other settings only those that were not."""
+    server = _TOOL_SERVER.match(key)
+    value = secrets.get(name, tool=server[1] if server else None)
+    if value is None and (stored := next((info for info in secrets.list() if info.name == name), None)) is not None:
+        if server:
+            raise ConfigError(
+                f"{key} refers to the secret {name}, which was not stored for the tool server {server[1]}.",
+                f"Store it for that server: coterie secrets set {name} --tool {server[1]}",
+            )
+        raise ConfigError(
+            f"{key} refers to the secret {name}, which was stored for {', '.join(stored.grants)} only.",
+            f"Store it for the settings, without --tool: coterie secrets set {name}",
+        )
+    return value
 
 
 def agent_registry(paths: Paths) -> AgentRegistry:
@@ -135,7 +156,7 @@ def agent_registry(paths: Paths) -> AgentRegistry:
 
     def resolve(token: str) -> str:
         secrets = SecretsStore(paths.secrets, lambda: passphrase_from_env(os.environ))
-        return resolve_reference(token, "agents.yaml", "token", os.environ, secrets.get)
+        return resolve_reference(token, "agents.yaml", "token", os.environ, partial(_find_secret, secrets))
 
     return AgentRegistry(paths.root / "agents.yaml", resolve)
 

@@ -119,12 +119,14 @@ def test_a_missing_variable_is_named_with_its_origin(tmp_path: Path) -> None:
 
 
 def test_a_secret_is_resolved_and_then_redacted(tmp_path: Path) -> None:
-    result = load(tmp_path, '[llm]\ntoken = "secret:openai"\n', secret={"openai": "very-hidden-1"}.get)
+    result = load(
+        tmp_path, '[llm]\ntoken = "secret:openai"\n', secret=lambda name, _: {"openai": "very-hidden-1"}[name]
+    )
     assert result.settings.llm.token.get_secret_value() == "very-hidden-1"
     assert redact("it is very-hidden-1") == f"it is {REDACTED}"
 
 
-@pytest.mark.parametrize("store", [None, {}.get])
+@pytest.mark.parametrize("store", [None, lambda *_: None])
 def test_a_missing_secret_names_the_command_to_store_it(tmp_path: Path, store: Any) -> None:
     with pytest.raises(ConfigError, match="refers to the secret openai") as caught:
         load(tmp_path, '[llm]\ntoken = "secret:openai"\n', secret=store)
@@ -243,7 +245,7 @@ def test_a_folder_instead_of_the_file_is_reported(tmp_path: Path) -> None:
 def test_a_secret_never_appears_in_an_error(tmp_path: Path, text: str) -> None:
     hidden = f"never-{new_id()}"  # not registered by any other test
     what = load_error(
-        tmp_path, text.replace("never-shown-9", hidden), environ={"HIDDEN": hidden}, secret=lambda _: hidden
+        tmp_path, text.replace("never-shown-9", hidden), environ={"HIDDEN": hidden}, secret=lambda *_: hidden
     )
     assert hidden not in what
 

@@ -76,7 +76,7 @@ def test_d19_adding_a_grant_in_the_file_is_detected(change: dict[str, object], s
     data["entries"]["a"].update(change)
     path.write_text(json.dumps(data))
     try:
-        assert store.for_tool("shell") == {}
+        assert store.get("a", tool="shell") is None
         assert store.get("a") is None
     except SecretsError as error:
         assert "changed outside" in error.what
@@ -96,9 +96,9 @@ def test_d19_swapping_two_entries_is_detected(store: SecretsStore, path: Path) -
 def test_d19_a_system_secret_never_reaches_a_tool_and_a_tools_only_its_own(store: SecretsStore) -> None:
     store.set("provider_key", VALUE)
     store.set("mail_password", VALUE + "mail", grants=("send_mail",))
-    assert store.for_tool("send_mail") == {"mail_password": VALUE + "mail"}
-    assert store.for_tool("shell") == {}
-    assert store.for_tool("provider_key") == {}
+    assert store.get("mail_password", tool="send_mail") == VALUE + "mail"
+    assert store.get("mail_password", tool="shell") is None
+    assert store.get("provider_key", tool="send_mail") is None
     assert store.get("mail_password") is None
 
 
@@ -170,9 +170,9 @@ def test_d19_a_secret_reference_in_the_settings_is_resolved(store: SecretsStore,
     store.set("featherless", VALUE)
     file = tmp_path / "config.toml"
     file.write_text('[models]\napi_key = "secret:featherless"\n')
-    key = load_config(_Root, file=file, secret=store.get).settings.models.api_key
+    key = load_config(_Root, file=file, secret=lambda name, _: store.get(name)).settings.models.api_key
     assert key is not None
     assert key.get_secret_value() == VALUE
     file.write_text('[models]\napi_key = "secret:other"\n')
     with pytest.raises(ConfigError, match="coterie secrets set other"):
-        load_config(_Root, file=file, secret=store.get)
+        load_config(_Root, file=file, secret=lambda name, _: store.get(name))

@@ -2,15 +2,22 @@
 
 from __future__ import annotations
 
+import asyncio
 import io
+import sys
 import tomllib
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
+from coterie.app import load_settings
+from coterie.base.errors import ConfigError
+from coterie.base.paths import Paths
+from coterie.base.supervisor import Supervisor
 from coterie.cli import main
 from coterie.llm.provider_health import LocalServer
+from coterie.modes.desk.agents.tools import McpServers
 
 KEY = "sesame-street-key-000111222"
 Run = Callable[..., tuple[int, str]]
@@ -39,7 +46,7 @@ def test_a_secret_is_set_listed_used_and_removed(run: Run, home: Path) -> None:
     assert run("secrets", "list") == (0, "No secrets are stored. Store one: coterie secrets set NAME\n")
     code, output = run("secrets", "set", "featherless", given=f"{KEY}\n")
     assert code == 0
-    assert "secret:featherless" in output
+    assert output == 'Stored. Refer to it in the settings as "secret:featherless".\n'
     assert run("secrets", "set", "mail", "--tool", "send_mail", given=f"{KEY}2\n")[0] == 0
     assert run("secrets", "list")[1] == "featherless  (for the settings)\nmail  (for send_mail)\n"
     (home / "config.toml").write_text('[models]\napi_key = "secret:featherless"\n')
@@ -50,6 +57,60 @@ def test_a_secret_is_set_listed_used_and_removed(run: Run, home: Path) -> None:
     assert KEY not in output
     assert run("secrets", "rm", "mail") == (0, "mail was removed.\n")
     assert run("secrets", "rm", "mail")[0] == 12
+
+
+TINY = f'command = ["{sys.executable}", "-m", "tests.modes.desk.mcp_server"]'
+
+
+def test_a_tool_secret_reaches_the_tool_server_it_was_stored_for_as_the_output_says(run: Run, home: Path) -> None:
+    config = home / "config.toml"
+    config.write_text(f"[desk.tool_servers.other]\n{TINY}\n\n[desk.tool_servers.tiny]\n{TINY}\n")
+    code, output = run("secrets", "set", "granted", "--tool", "tiny", given=f"{KEY}\n")
+    assert code == 0
+    table, program, address = output.splitlines()
+    assert table == "Stored for tiny. Refer to it in config.toml, below [desk.tool_servers.tiny]."
+    line, header = program.removeprefix("For a program:  "), address.removeprefix("For an address: ")
+    config.write_text(f"{config.read_text()}{line}\n")  # the last table is the one it names
+    servers = load_settings(Paths.locate()).settings.desk.tool_servers
+
+    async def environments() -> dict[str, str]:
+        stop, supervisor = asyncio.Event(), Supervisor()
+        connected = McpServers(servers, lambda: None)
+        connected.start(supervisor, stop)
+        async with asyncio.timeout(60):
+            while not all(state.connected for state in connected.states.values()):
+                await asyncio.sleep(0.02)
+        seen = {tool.name: await tool.use() for tool in connected.tools if tool.name.endswith("_environment")}
+        stop.set()
+        await supervisor.finish()
+        return seen
+
+    pytest.importorskip("mcp", reason="needs coterie[mcp]")
+    seen = asyncio.run(environments())
+    assert seen["tiny_environment"].startswith(f"granted={KEY} ")
+    assert seen["other_environment"].startswith("granted= ")
+
+    config.write_text(f'[desk.tool_servers.tiny]\nurl = "http://127.0.0.1:9/mcp"\n{header}\n')
+    headers = load_settings(Paths.locate()).settings.desk.tool_servers["tiny"].headers
+    assert headers["Authorization"].get_secret_value() == KEY
+
+
+def test_a_tool_secret_is_refused_to_other_settings_and_a_system_secret_to_tools(run: Run, home: Path) -> None:
+    run("secrets", "set", "mine", "--tool", "tiny", given=f"{KEY}\n")
+    run("secrets", "set", "ours", given=f"{KEY}2\n")
+    config = home / "config.toml"
+    for text, fix in (
+        (f'[desk.tool_servers.other]\n{TINY}\nenv.X = "secret:mine"\n', "coterie secrets set mine --tool other"),
+        (f'[desk.tool_servers.tiny]\n{TINY}\nenv.X = "secret:ours"\n', "coterie secrets set ours --tool tiny"),
+        ('[models]\napi_key = "secret:mine"\n', "coterie secrets set mine"),
+    ):
+        config.write_text(text)
+        with pytest.raises(ConfigError) as refused:
+            load_settings(Paths.locate())
+        assert refused.value.fix.endswith(fix)
+        name, *tool = fix.removeprefix("coterie secrets set ").split()
+        assert run("secrets", "set", name, *tool, given=f"{KEY}3\n")[0] == 0
+        load_settings(Paths.locate())  # the advice worked
 
 
 def test_a_wrong_passphrase_is_refused(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:

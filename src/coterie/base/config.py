@@ -29,6 +29,9 @@ from coterie.base.redaction import redact
 
 _PREFIX = "COTERIE_"
 
+FindSecret = Callable[[str, str], str | None]
+"""The value of a secret, by its name and the dotted key of the setting that refers to it; None if there is none."""
+
 
 class Section(BaseModel):
     """One table of the configuration file. Unknown keys are errors, so that typing mistakes are noticed."""
@@ -55,7 +58,7 @@ def load_config(
     file: Path | None = None,
     environ: Mapping[str, str] | None = None,
     database: Mapping[str, Any] | None = None,
-    secret: Callable[[str], str | None] | None = None,
+    secret: FindSecret | None = None,
 ) -> LoadedSettings[S]:
     """Read the layers, resolve references and validate. `ConfigError` names the origin of an invalid value."""
     environ = environ or {}
@@ -193,7 +196,7 @@ def _resolve_all(
     origin: str,
     key: str,
     environ: Mapping[str, str],
-    secret: Callable[[str], str | None] | None,
+    secret: FindSecret | None,
 ) -> Any:
     if isinstance(value, str):
         return resolve_reference(value, origin, key, environ, secret)
@@ -209,7 +212,7 @@ def resolve_reference(
     origin: str,
     key: str,
     environ: Mapping[str, str],
-    secret: Callable[[str], str | None] | None,
+    secret: FindSecret | None,
 ) -> str:
     """Resolve `env:NAME` or `secret:NAME`; return any other value unchanged."""
     kind, _, name = value.partition(":")
@@ -221,7 +224,7 @@ def resolve_reference(
             )
         return environ[name]
     if kind == "secret" and name:
-        resolved = secret(name) if secret else None
+        resolved = secret(name, key) if secret else None
         if resolved is None:
             raise ConfigError(
                 f"{key} ({origin}) refers to the secret {name}, which is not in the secrets store.",

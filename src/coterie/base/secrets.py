@@ -54,19 +54,13 @@ class SecretsStore:
     def list(self) -> list[SecretInfo]:
         return [_secret_info(name, entry) for name, entry in sorted(self._read()["entries"].items())]
 
-    def get(self, name: str) -> str | None:
-        """The value of a system secret; None for a tool's secret."""
+    def get(self, name: str, *, tool: str | None = None) -> str | None:
+        """The value of a system secret or, for a tool, of a secret that is granted to it; None for any other."""
         entry = self._read()["entries"].get(name)
-        return self._decrypt_and_register(name, entry) if entry is not None and entry["kind"] == "system" else None
-
-    def for_tool(self, tool: str) -> dict[str, str]:
-        """The secrets granted to a tool."""
-        entries = self._read()["entries"].items()
-        return {
-            name: self._decrypt_and_register(name, entry)
-            for name, entry in entries
-            if entry["kind"] == "tool" and tool in entry["grants"]
-        }
+        if entry is None:
+            return None
+        allowed = entry["kind"] == "system" if tool is None else entry["kind"] == "tool" and tool in entry["grants"]
+        return self._decrypt_and_register(name, entry) if allowed else None
 
     def set(self, name: str, value: str, *, grants: tuple[str, ...] = (), keyring: bool = False) -> None:
         """Store a secret; with `grants` it is a tool's. `keyring` applies to the first one only."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -133,7 +134,8 @@ def _settings() -> ModelsSettings:
 def set_secret(
     name: _SecretName,
     tool: Annotated[
-        list[str] | None, typer.Option(help="Make it available to this tool only. May be repeated.")
+        list[str] | None,
+        typer.Option(help="Make it available to this tool server only (`desk.tool_servers`). May be repeated."),
     ] = None,
     keyring: Annotated[
         bool, typer.Option("--keyring", help="Keep the encryption key in this machine's keyring (first secret only).")
@@ -142,7 +144,14 @@ def set_secret(
     """Store a secret. Its value is read without echo or from standard input, never from an argument."""
     value = read_secret(f"Value of {name}: ")
     open_secrets_store().set(name, value, grants=tuple(tool or ()), keyring=keyring)
-    typer.echo(f'Stored. Refer to it in the settings as "secret:{name}".')
+    if not tool:
+        typer.echo(f'Stored. Refer to it in the settings as "secret:{name}".')
+        return
+    variable = re.sub(r"[^A-Z0-9]", "_", name.upper())
+    for server in tool:
+        typer.echo(f"Stored for {server}. Refer to it in config.toml, below [desk.tool_servers.{server}].")
+        typer.echo(f'For a program:  env.{variable} = "secret:{name}"')
+        typer.echo(f'For an address: headers.Authorization = "secret:{name}"')
 
 
 @secrets_app.command("list")
