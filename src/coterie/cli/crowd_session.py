@@ -18,6 +18,7 @@ from coterie.base.clock import SystemClock
 from coterie.base.errors import CoterieError
 from coterie.base.ids import new_id
 from coterie.base.paths import Paths
+from coterie.base.supervisor import Supervisor, run_once
 from coterie.base.text import one_line
 from coterie.eventstore import Bus
 from coterie.llm import Models
@@ -81,12 +82,12 @@ async def _gateway(paths: Paths, name: str, bus: str, seconds: float | None) -> 
         )
         await gateway.recover()
         broker = await Broker.connect(bus)
+        supervisor = Supervisor()
         typer.echo(f"The gateway of {name} listens on {bus}.")
         try:
-            with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(seconds):
-                    await ClusterGateway(broker, gateway, store.bus).run()
+            await supervisor.start(f"gateway: {name}", ClusterGateway(broker, gateway, store.bus).run).wait(seconds)
         finally:
+            await supervisor.stop()
             await gateway.flush()
             await broker.close()
 
@@ -96,7 +97,7 @@ async def _with_session(app: App, plan: CrowdRun) -> AsyncIterator[None]:
     async with app.running():
         room = await app.crowd.start(plan.room, plan.stream, line_source=plan.text_source, speed=plan.speed)
         typer.echo(f"{room.rules.title}: {len(room.authored_personas)} personas. Open /crowd/{plan.room}")
-        printer = asyncio.create_task(_print_messages(app.store.bus, plan.room))
+        printer = run_once("messages in the terminal", _print_messages(app.store.bus, plan.room))
         if plan.seconds is not None:
             asyncio.get_running_loop().call_later(plan.seconds, os.kill, os.getpid(), signal.SIGINT)
         try:
@@ -113,8 +114,8 @@ async def _terminal_session(paths: Paths, plan: CrowdRun) -> None:
         crowd = CrowdService(store, Memory(store, clock=clock), models, clock, configured.root / "configs")
         room = await crowd.room(plan.room)
         tasks = [
-            asyncio.create_task(_print_messages(store.bus, plan.room)),
-            asyncio.create_task(_send_typed_lines(room)),
+            run_once("messages in the terminal", _print_messages(store.bus, plan.room)),
+            run_once("lines typed in the terminal", _send_typed_lines(room)),
         ]
         try:
             if plan.stream == TYPED:

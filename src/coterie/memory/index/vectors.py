@@ -15,6 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from coterie.base.logging import get_logger
+from coterie.base.supervisor import describe
 from coterie.eventstore import Rows, Store
 from coterie.memory.errors import EmbedderFailed
 from coterie.memory.index.embedders import GRID, Embedder, embed_checked, quantize
@@ -201,3 +202,6 @@ class EmbeddingWorker:
         except EmbedderFailed as error:
             self._error = str(error)
             get_logger(__name__).warning("embedding_stopped", error=str(error))
+        except Exception as error:
+            self._error = f"{describe(error)[0]}."
+            get_logger(__name__).exception("embedding_stopped")

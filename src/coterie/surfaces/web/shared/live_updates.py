@@ -19,6 +19,7 @@ from sse_starlette import EventSourceResponse, ServerSentEvent
 
 from coterie.base.logging import get_logger
 from coterie.base.redaction import redact
+from coterie.base.supervisor import run_once
 from coterie.base.values import parse_int64
 from coterie.conversation import Feed
 from coterie.eventstore import Store
@@ -102,8 +103,8 @@ async def _stream(
     channels: Channels, positions: dict[str, int], stopping: anyio.Event
 ) -> AsyncIterator[ServerSentEvent]:
     queue: _Updates = asyncio.Queue(_QUEUE_SIZE)
-    tasks = [asyncio.create_task(_forward(channels, channel, after, queue)) for channel, after in positions.items()]
-    tasks.append(asyncio.create_task(_close_on_shutdown(stopping, queue)))
+    forwards = [_forward(channels, channel, after, queue) for channel, after in positions.items()]
+    tasks = [run_once("live updates of a page", work) for work in (*forwards, _close_on_shutdown(stopping, queue))]
     try:
         while (item := await queue.get()) is not None:
             channel, update = item
