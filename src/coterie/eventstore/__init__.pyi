@@ -12,8 +12,10 @@ from .events import Payload as Payload
 from .events import Purged as Purged
 from .events import Reset as Reset
 from .events import Rewound as Rewound
+from .events import StoredPayload as StoredPayload
 from .events import Superseded as Superseded
 from .events import declared_kinds as declared_kinds
+from .events import rewriter as rewriter
 from .events import unknown_kinds as unknown_kinds
 from .events import upcaster as upcaster
 from .jobs import Job as Job

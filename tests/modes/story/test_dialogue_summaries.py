@@ -9,7 +9,7 @@ import pytest
 from coterie.base.clock import ManualClock
 from coterie.characters.service import OwnerProfile
 from coterie.llm.recording import RecordedCall
-from coterie.modes.story.queries import PromptQueries
+from coterie.modes.story.sent_prompts import PromptQueries
 from coterie.modes.story.settings import StorySettings
 from tests.modes.story.conftest import ScriptedModel, StoryHarness
 
@@ -39,7 +39,7 @@ async def test_s13_older_dialogue_is_replaced_by_a_summary(harness: StoryHarness
     room = await harness.start_chat(await harness.create_character())
     reply = await talk(harness, room, 10)
     assert harness.story.chats.dialogue_summary(room) is not None
-    parts = {part.name: text for part, text in PromptQueries(harness.store).inspect(room, reply).parts}
+    parts = {part.name: part.text for part in PromptQueries(harness.store).inspect(room, reply).parts}
     assert "They counted boats." in parts["summary"]
     assert "Ana: Number 0." not in script.prompt()
     assert f"Number 9. {LONG}".strip() in script.prompt()

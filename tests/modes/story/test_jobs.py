@@ -12,7 +12,7 @@ from coterie.eventstore.worker import Worker
 from coterie.llm.recording import RecordedCall
 from coterie.memory.memory import MAX_PINS
 from coterie.modes.story.events import MAIN_WORLD, PromptSent
-from coterie.modes.story.queries import PromptQueries
+from coterie.modes.story.sent_prompts import PromptQueries
 from tests.modes.story.conftest import ScriptedModel, StoryHarness
 
 KINDS = ("memory_added", "edge_update", "clock_moved", "memory_edited")
@@ -224,12 +224,12 @@ async def test_s16_the_k_that_was_used_and_why_is_visible_per_turn(
         await harness.say(room, f"The {number}th ship carried amber and salt.")
     begun = await harness.say(room, "Which ship carried amber?")
     inspected = PromptQueries(harness.store).inspect(room, begun.reply)
-    recalled = [part.name.removeprefix("memory ") for part, _ in inspected.parts if part.name.startswith("memory ")]
+    recalled = [part.name.removeprefix("memory ") for part in inspected.parts if part.name.startswith("memory ")]
     assert len(recalled) == harness.settings.retrieval_k == 4
     assert set(recalled) == set(inspected.sent.recalled)
     for parts in inspected.sent.recalled.values():
         assert {"recency", "significance", "pins"} <= set(parts)
-    texts = {part.name: text for part, text in inspected.parts}
+    texts = {part.name: part.text for part in inspected.parts}
     assert all(texts[f"memory {memory}"] in script.prompt() for memory in recalled)
     used = [e for e in await harness.store.read(room, kinds=["memory_used"]) if e.turn == begun.reply]
     assert used[0].payload.model_dump()["ids"] == tuple(recalled)

@@ -6,7 +6,7 @@ from typing import Any
 
 from coterie.characters.cards import Card
 from coterie.characters.identity import Identity
-from coterie.modes.story.queries import PromptQueries
+from coterie.modes.story.sent_prompts import PromptQueries
 from tests.modes.story.conftest import ScriptedModel, StoryHarness
 
 
@@ -42,8 +42,8 @@ async def test_s9_depth_and_role_put_lore_into_the_dialogue(harness: StoryHarnes
     ]
     assert not any("@@" in text for _, text in messages(script))
     reply = harness.story.timeline.latest(room, 1)[0].id
-    sent = PromptQueries(harness.store).inspect(room, reply).sent
-    assert sum(part.tokens for part in sent.parts) == sent.tokens  # every token belongs to a part
+    inspected = PromptQueries(harness.store).inspect(room, reply)
+    assert sum(part.tokens for part in inspected.parts) == inspected.sent.tokens  # every token belongs to a part
 
 
 async def test_s9_positions_place_lore_around_the_description(harness: StoryHarness, script: ScriptedModel) -> None:

@@ -23,9 +23,9 @@ from coterie.eventstore import NewEvent
 from coterie.llm.messages import PromptMessage
 from coterie.llm.settings import Role
 from coterie.memory.writer import NewMemory
-from coterie.modes.story.events import DialogueSummarised, SceneSummarised
+from coterie.modes.story.events import DialogueSummarised, SceneSummarised, SentPromptPart
 from coterie.modes.story.prompts import AssembledPrompt, PromptTooLong, StoryPromptBuilder
-from coterie.modes.story.queries import PromptQueries
+from coterie.modes.story.sent_prompts import PromptQueries
 from coterie.modes.story.settings import StorySettings
 from coterie.modes.story.turn_parser import parse_segments
 from tests.modes.story.conftest import ScriptedModel, StoryHarness
@@ -146,12 +146,11 @@ def test_s13_with_any_history_the_budget_holds_must_stays_and_every_part_is_list
         return
     sent, prompt = assembled.sent, assembled.prompt
     # Every token belongs to a part, and the prompt is not longer than counted.
-    assert sum(part.tokens for part in sent.parts) == sent.tokens <= sent.hard <= budgets.narrative_budget_hard
+    assert sum(part.tokens for part in assembled.parts) == sent.tokens <= sent.hard <= budgets.narrative_budget_hard
     target = fixture.harness.models.catalogue.chain(Role.NARRATIVE)[0]
     assert fixture.harness.models.tokens.count_prompt(target, prompt) <= sent.tokens
     # The prompt consists of the parts and nothing else.
-    texts = [(part, sent.texts[part.sha]) for part in sent.parts]
-    assert prompt.messages == as_sent(texts)
+    assert prompt.messages == as_sent(assembled.parts)
     # MUST parts are complete.
     text_sent = "\n".join(message.text for message in prompt.messages)
     last = [text for pair in past.turns for text in pair][-1:]
@@ -163,12 +162,12 @@ def test_s13_with_any_history_the_budget_holds_must_stays_and_every_part_is_list
     ):
         assert must in text_sent
     assert all(text in text_sent for text in last)
-    assert {"identity", "you", "scene", "turn now"} <= {part.name for part in sent.parts if part.tier == "must"}
+    assert {"identity", "you", "scene", "turn now"} <= {part.name for part in assembled.parts if part.tier == "must"}
     assert NOTE not in text_sent
     # NICE parts are dropped first: older dialogue, then memories beyond two, then the weather.
     gone = kinds_gone(assembled)
     stages = {"turn": 0, "memory": 1, "weather": 2}
-    tiers = {part.name: part.tier for part in sent.parts}
+    tiers = {part.name: part.tier for part in assembled.parts}
     nice = [stages[kind] for kind in gone if kind in stages and kind != "memory"]
     assert nice == sorted(nice)
     others = [kind for kind in gone if kind not in stages]
@@ -180,22 +179,22 @@ def test_s13_with_any_history_the_budget_holds_must_stays_and_every_part_is_list
     if "turn" in gone and (past.summary or past.talk):
         assert "summary" in tiers or "summary" in gone
     # The soft budget holds, unless the MUST parts alone exceed it: then SHOULD parts may use up to the hard one.
-    needed = sum(part.tokens for part in sent.parts if part.tier == "must")
+    needed = sum(part.tokens for part in assembled.parts if part.tier == "must")
     if needed <= sent.soft or "should" not in tiers.values():
         assert sent.tokens <= max(sent.soft, needed)
 
 
-def as_sent(parts: list[tuple[Any, str]]) -> tuple[PromptMessage, ...]:
+def as_sent(parts: list[SentPromptPart]) -> tuple[PromptMessage, ...]:
     """The messages of these parts: the system message, then turns, with those of one role joined."""
-    aside = [text for part, text in parts if not part.name.startswith("turn ")]
+    aside = [part.text for part in parts if not part.name.startswith("turn ")]
     messages = [PromptMessage(role="system", text="\n\n".join(aside))]
-    for part, text in parts:
+    for part in parts:
         if not part.name.startswith("turn "):
             continue
         if messages[-1].role == part.role:
-            messages[-1] = PromptMessage(role=part.role, text=f"{messages[-1].text}\n\n{text}")
+            messages[-1] = PromptMessage(role=part.role, text=f"{messages[-1].text}\n\n{part.text}")
         else:
-            messages.append(PromptMessage(role=part.role, text=text))
+            messages.append(PromptMessage(role=part.role, text=part.text))
     return tuple(messages)
 
 
@@ -208,12 +207,13 @@ async def test_s13_recalled_memories_drop_from_four_to_two_before_should_parts(h
     ships = [f"the lamp and number {n} of the {'many ' * 40}ships that passed by night" for n in range(8)]
     harness.memory.add_many([NewMemory(text, mara.id, room) for text in ships])
     begun = await harness.say(room, "How many ships passed the lamp?")
-    sent = PromptQueries(harness.store).inspect(room, begun.reply).sent
+    inspected = PromptQueries(harness.store).inspect(room, begun.reply)
+    sent = inspected.sent
     ranked = [f"memory {memory}" for memory in sent.recalled]
     gone = [line.partition(" (")[0] for line in sent.trimmed]
     assert len(ranked) == 4
     assert gone[:2] == [ranked[3], ranked[2]]
-    assert {part.tier for part in sent.parts if part.name.startswith("memory ")} <= {"should"}
+    assert {part.tier for part in inspected.parts if part.name.startswith("memory ")} <= {"should"}
 
 
 async def test_s13_a_message_that_cannot_fit_is_named_in_the_error(
@@ -269,5 +269,5 @@ async def test_s13_the_inspector_shows_exactly_what_was_sent_for_any_turn_that_c
         for turn in replies:
             inspected = PromptQueries(harness.store).inspect(where, turn.id)
             assert as_sent(inspected.parts) == script.asked[sent[turn.id]].prompt.messages
-            assert all(text for _, text in inspected.parts)
-            assert sum(part.tokens for part, _ in inspected.parts) == inspected.sent.tokens
+            assert all(part.text for part in inspected.parts)
+            assert sum(part.tokens for part in inspected.parts) == inspected.sent.tokens

@@ -1,17 +1,21 @@
 """Migrations of the event store's own tables: ordered functions, each run once and recorded.
 
-Projections are not migrated: one whose schema changed is rebuilt from the log.
+Projections are not migrated: one whose schema changed is rebuilt from the log. Payloads are converted by upcasters when
+they are read; those with a rewriter are replaced by a smaller form.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import json
+from collections.abc import Callable, Iterator
 from datetime import datetime
+from itertools import groupby
 
 import apsw
 
 from coterie.base.clock import to_micros
 from coterie.base.errors import SchemaTooNew, StorageError
+from coterie.eventstore.events import StoredPayload, declared_rewriters, encode
 from coterie.eventstore.sqlite.database import Rows
 
 Migration = Callable[[Rows], None]
@@ -105,3 +109,52 @@ def _run(migration: Migration, rows: Rows) -> None:
             f"The migration {migration.__name__} failed: {error}.",
             "Nothing was changed. Report this with the line above, and keep using the version you had.",
         ) from error
+
+
+def rewrite_payloads(rows: Rows) -> int:
+    """Replace the payloads that have a rewriter, in one transaction. Returns how many events were rewritten."""
+    stored = set(rows.all("SELECT kind, version FROM event_kind"))
+    pending = {pair: rewrite for pair, rewrite in declared_rewriters().items() if pair in stored}
+    if not pending:
+        return 0
+    rewritten = 0
+    rows.run("BEGIN IMMEDIATE")
+    try:
+        for (kind, version), rewrite in pending.items():
+            events = rows.all(
+                "SELECT coalesce(root, event.stream), id FROM event LEFT JOIN stream_lineage USING (stream)"
+                " WHERE kind = ? AND version = ? ORDER BY 1, event.stream, seq",
+                (kind, version),
+            )
+            for _, group in groupby(events, key=lambda row: row[0]):
+                ids = [event for _, event in group]
+                for event, payload in rewrite(lambda ids=ids: _stored_payloads(rows, ids)):  # type: ignore[misc]
+                    rows.run(
+                        "UPDATE event SET payload = ?, version = ? WHERE id = ?",
+                        (encode(payload), payload.version, event),
+                    )
+                    rows.run("INSERT OR IGNORE INTO event_kind VALUES (?, ?)", (kind, payload.version))
+                    rewritten += 1
+            rows.run("DELETE FROM event_kind WHERE kind = ? AND version = ?", (kind, version))
+    except BaseException:
+        rows.run("ROLLBACK")
+        raise
+    rows.run("COMMIT")
+    return rewritten
+
+
+def _stored_payloads(rows: Rows, ids: list[int]) -> Iterator[StoredPayload]:
+    for event in ids:
+        ((stream, seq, payload),) = rows.all("SELECT stream, seq, payload FROM event WHERE id = ?", (event,))
+        yield StoredPayload(event, stream, seq, json.loads(payload))
+
+
+def release_free_pages(rows: Rows) -> None:
+    """Shrink the file if a quarter of it is free. It needs space for a copy; without it the file stays as it is."""
+    ((pages,),) = rows.all("PRAGMA page_count")
+    ((free,),) = rows.all("PRAGMA freelist_count")
+    if free * 4 > pages:
+        try:
+            rows.run("VACUUM")
+        except (apsw.FullError, apsw.IOError):
+            return

@@ -32,7 +32,7 @@ from coterie.eventstore.projection import Projection
 from coterie.eventstore.ranges import Ranges
 from coterie.eventstore.sqlite.database import Params, ProcessLock, Row, Rows, connect, translate_errors
 from coterie.eventstore.sqlite.jobs import JobSchedules, JobTable, SqliteJobs
-from coterie.eventstore.sqlite.migrations import migrate
+from coterie.eventstore.sqlite.migrations import migrate, release_free_pages, rewrite_payloads
 from coterie.eventstore.sqlite.projections import LiveProjections, Progress, Seed
 from coterie.eventstore.sqlite.reader import LogReader
 from coterie.eventstore.sqlite.recorder import EventRecorder
@@ -95,6 +95,7 @@ class Store:
             with translate_errors(path):
                 rows = Rows(connection)
                 migrate(rows, clock.now())
+                rewritten = rewrite_payloads(rows)
                 if unknown := unknown_kinds(rows.all("SELECT kind, version FROM event_kind ORDER BY kind, version")):
                     raise unknown_event_error(unknown)
                 job_table = JobTable(rows, clock)
@@ -107,6 +108,8 @@ class Store:
                 rows.run("BEGIN IMMEDIATE")
                 live.open(progress, seed)
                 rows.run("COMMIT")
+                if rewritten:
+                    release_free_pages(rows)
                 recorder = EventRecorder(rows, live, job_table, clock)
             return cls(path, lock, connection, live, recorder, job_table, bus or LocalBus(), clock)
         except BaseException:

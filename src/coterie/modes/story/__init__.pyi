@@ -16,10 +16,10 @@ from .opening import parse_start as parse_start
 from .projections import story_projections as story_projections
 from .queries import Chat as Chat
 from .queries import ChatSearchHit as ChatSearchHit
-from .queries import InspectedPrompt as InspectedPrompt
-from .queries import PromptQueries as PromptQueries
 from .queries import ReadMarks as ReadMarks
 from .rewind import ChatRewindImpact as ChatRewindImpact
+from .sent_prompts import InspectedPrompt as InspectedPrompt
+from .sent_prompts import PromptQueries as PromptQueries
 from .service import StoryService as StoryService
 from .settings import StorySettings as StorySettings
 from .turns import StartedTurn as StartedTurn

@@ -272,12 +272,11 @@ class SentPromptPart(_StoryValue):
     tier: Literal["must", "should", "nice"]
     role: Literal["system", "user", "assistant"]
     tokens: int
-    sha: str
-    """The hash of its text."""
+    text: str
 
 
-class PromptSent(Payload, kind="prompt_sent"):
-    """The exact prompt of a reply. Texts that were sent before in this chat are given by hash only."""
+class PromptSent(Payload, kind="prompt_sent", version=2):
+    """The exact prompt of a reply, as the difference from an earlier prompt of the same chat."""
 
     reply: str
     """The id of the reply."""
@@ -289,10 +288,12 @@ class PromptSent(Payload, kind="prompt_sent"):
     """Budget in tokens above which optional parts are dropped: `nice` first, then `should`."""
     hard: int
     """Budget in tokens that must not be exceeded."""
-    parts: tuple[SentPromptPart, ...]
-    """In the order of sending."""
-    texts: dict[str, str]
-    """Hash → text, for texts that had not been sent before in this chat."""
+    base: int = 0
+    """The sequence number of the earlier prompt; 0 if every part is given here."""
+    depth: int = 0
+    """How many earlier prompts have to be read for this one."""
+    parts: tuple[SentPromptPart | tuple[int, int], ...]
+    """In the order of sending. A pair stands for consecutive parts of the earlier prompt: the first, and how many."""
     trimmed: tuple[str, ...] = ()
     """What was left out, and why, as sentences."""
     recalled: dict[str, dict[str, float]] = Field(default_factory=dict)

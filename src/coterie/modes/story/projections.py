@@ -24,7 +24,6 @@ from coterie.modes.story.events import (
     ManualEdit,
     PersonJoined,
     PersonLeft,
-    PromptSent,
     Relationship,
     RelationshipsCleared,
     RelationshipsSet,
@@ -34,6 +33,7 @@ from coterie.modes.story.events import (
     SceneOpened,
     SceneSummarised,
 )
+from coterie.modes.story.sent_prompts import PromptProjection
 
 RELATIONSHIP_KINDS = (
     RelationshipUpdated.kind,
@@ -340,25 +340,6 @@ def _write(rows: Rows, world: str, relationship: Relationship) -> None:
             to_micros(relationship.when) if relationship.when is not None else None,
         ),
     )
-
-
-class PromptProjection(Projection):
-    name = "story_prompts"
-    stream_column = "room"
-    schema = """
-        CREATE TABLE prompt(room TEXT, reply TEXT, sent TEXT NOT NULL, PRIMARY KEY(room, reply)) WITHOUT ROWID;
-        CREATE TABLE prompt_text(room TEXT, sha TEXT, text TEXT NOT NULL, PRIMARY KEY(room, sha)) WITHOUT ROWID;
-    """
-
-    @on(PromptSent)
-    def sent(self, rows: Rows, event: Event[PromptSent]) -> None:
-        prompt = event.payload
-        without_texts = prompt.model_copy(update={"texts": {}}).model_dump_json()
-        rows.run("INSERT OR REPLACE INTO prompt VALUES (?, ?, ?)", (event.stream, prompt.reply, without_texts))
-        rows.many(
-            "INSERT OR IGNORE INTO prompt_text VALUES (?, ?, ?)",
-            [(event.stream, sha, text) for sha, text in prompt.texts.items()],
-        )
 
 
 class ReadMarkProjection(Projection):

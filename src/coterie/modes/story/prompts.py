@@ -7,8 +7,6 @@ turns it did not witness, no whispers to others, no out-of-character notes.
 
 from __future__ import annotations
 
-import functools
-import hashlib
 import random
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
@@ -35,6 +33,7 @@ from coterie.llm import Models, Prompt, PromptMessage, Role
 from coterie.memory import Memory, RecalledMemory
 from coterie.modes.story.events import Activity, PromptSent, SentPromptPart
 from coterie.modes.story.queries import Chat, ChatQueries, Participants, RelationshipQueries
+from coterie.modes.story.sent_prompts import PromptQueries, shorten_parts
 from coterie.modes.story.settings import StorySettings
 from coterie.modes.story.turn_parser import turn_text
 
@@ -79,10 +78,6 @@ class PromptPart:
     """How an error message refers to it, if not by its name."""
     replacement: PromptPart | None = None
     """Added once this part is dropped; several parts may share one."""
-
-    @functools.cached_property
-    def sha(self) -> str:
-        return hashlib.sha256(self.text.encode("utf-8", "surrogatepass")).hexdigest()[:16]
 
 
 @dataclass
@@ -226,6 +221,8 @@ def _lore_tier(lore: LoreMatch) -> Tier:
 class AssembledPrompt:
     prompt: Prompt
     sent: PromptSent
+    parts: list[SentPromptPart]
+    """All parts of the prompt; `sent` holds only what changed."""
     recalled: list[RecalledMemory]
     first_turn_seq: int | None
     """The seq of the first turn in the dialogue, if earlier ones were left out."""
@@ -256,6 +253,7 @@ class StoryPromptBuilder:
         self._timeline = TurnQueries(store)
         self._chats = ChatQueries(store)
         self._relationships = RelationshipQueries(store)
+        self.sent_prompts = PromptQueries(store)
 
     def assemble(self, chat: Chat, speaker: str, reply: str, to: Sequence[str] = ()) -> AssembledPrompt:
         """The prompt of a speaker's next reply. `to` are the listeners of a whisper, if it is one."""
@@ -282,7 +280,11 @@ class StoryPromptBuilder:
         lore.add_to_dialogue(draft, turns)
         self._add_dialogue(draft, chat, turns, hard, more=more)
         fitted = fit_to_budget(draft.parts, soft=soft, hard=hard)
-        known_shas = self._known_texts(chat.room, [part.sha for part in fitted.parts])
+        parts = [
+            SentPromptPart(name=p.name, tier=p.tier, role=p.role, tokens=p.tokens, text=p.text) for p in fitted.parts
+        ]
+        base = self.sent_prompts.latest(chat.room)
+        depth = base.depth + 1 if base is not None else 0
         target = self._models.catalogue.chain(Role.NARRATIVE)[0]
         sent = PromptSent(
             reply=reply,
@@ -290,13 +292,13 @@ class StoryPromptBuilder:
             tokens=fitted.tokens,
             soft=soft,
             hard=hard,
-            parts=tuple(
-                SentPromptPart(name=p.name, tier=p.tier, role=p.role, tokens=p.tokens, sha=p.sha) for p in fitted.parts
-            ),
-            texts={p.sha: p.text for p in fitted.parts if p.sha not in known_shas},
+            base=base.seq if base is not None else 0,
+            depth=depth,
+            parts=shorten_parts(base.parts if base is not None else (), parts),
             trimmed=tuple(fitted.trimmed),
             recalled={memory.id: memory.parts for memory in recalled},
         )
+        self.sent_prompts.remember(chat.room, reply, depth, parts)
         used = {part.name for part in fitted.parts}
         kept = [memory for memory in recalled if f"memory {memory.id}" in used]
         seqs = [int(part.order[1]) for part in fitted.parts if part.name.startswith("turn ")]
@@ -305,6 +307,7 @@ class StoryPromptBuilder:
         return AssembledPrompt(
             self.to_prompt(fitted.parts, others),
             sent,
+            parts,
             kept,
             min(seqs) if seqs and shortened else None,
             SpeakerGuard([character.name, draft.macros.char], [*others, *_GENERIC_NAMES], self._length_limit()),
@@ -502,12 +505,6 @@ class StoryPromptBuilder:
         )
         # Memories of turns that the dialogue shows anyway are left out.
         return [memory for memory in memories if not shown & set(memory.memory.sources)][: self._settings.retrieval_k]
-
-    def _known_texts(self, room: str, shas: Sequence[str]) -> set[str]:
-        """Those of the hashes whose texts were sent before in this chat."""
-        marks = ", ".join("?" * len(shas))
-        sql = f"SELECT sha FROM prompt_text WHERE room = ? AND sha IN ({marks})"  # noqa: S608
-        return {sha for (sha,) in self._store.query(sql, (room, *shas))}
 
 
 def _person_text(person: OwnerProfile, about_owner: str, *, alone: bool) -> str:

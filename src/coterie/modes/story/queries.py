@@ -12,15 +12,13 @@ from pydantic import BaseModel, ConfigDict
 
 from coterie.base.clock import from_micros
 from coterie.characters import OWNER, Characters, OwnerProfile, PeopleQueries
-from coterie.conversation import NoSuchRoom, NoSuchTurn, SnippetPart, Turn
+from coterie.conversation import NoSuchRoom, SnippetPart, Turn
 from coterie.eventstore import NewEvent, Store
 from coterie.modes.story.events import (
     READ_MARKS_STREAM,
     Activity,
     ChatRead,
-    PromptSent,
     Relationship,
-    SentPromptPart,
 )
 from coterie.modes.story.projections import RELATIONSHIP_COLUMNS, relationship_from_row
 
@@ -265,28 +263,6 @@ class RelationshipQueries:
         return [
             (world, of, toward) for world, of, toward in self._store.query("SELECT world, of, toward FROM relationship")
         ]
-
-
-@dataclass(frozen=True)
-class InspectedPrompt:
-    sent: PromptSent
-    parts: list[tuple[SentPromptPart, str]]
-    """Each part with its text, in the order of sending."""
-
-
-class PromptQueries:
-    """The prompts that were sent to models, for the prompt inspector."""
-
-    def __init__(self, store: Store) -> None:
-        self._store = store
-
-    def inspect(self, room: str, reply: str) -> InspectedPrompt:
-        rows = self._store.query("SELECT sent FROM prompt WHERE room = ? AND reply = ?", (room, reply))
-        if not rows:
-            raise NoSuchTurn("Nothing was sent to a model for this turn.", "Choose a turn that a model wrote.")
-        sent = PromptSent.model_validate_json(rows[0][0])
-        texts: dict[str, str] = dict(self._store.query("SELECT sha, text FROM prompt_text WHERE room = ?", (room,)))
-        return InspectedPrompt(sent, [(part, texts.get(part.sha, "")) for part in sent.parts])
 
 
 class ReadMarks:

@@ -284,9 +284,9 @@ class PromptResponse(ResponseModel):
             hard=sent.hard,
             parts=[
                 PromptPartResponse(
-                    name=part.name, tier=part.tier, role=part.role, tokens=part.tokens, text=redact(text)
+                    name=part.name, tier=part.tier, role=part.role, tokens=part.tokens, text=redact(part.text)
                 )
-                for part, text in seen.parts
+                for part in seen.parts
             ],
             trimmed=list(sent.trimmed),
             recalled=sent.recalled,
@@ -296,7 +296,7 @@ class PromptResponse(ResponseModel):
 
 def _why(memory: str, parts: dict[str, float], seen: InspectedPrompt) -> RecalledMemoryResponse:
     names = (f"memory {memory}", f"pinned {memory}")
-    text = next((text for part, text in seen.parts if part.name in names), None)
+    text = next((part.text for part in seen.parts if part.name in names), None)
     return RecalledMemoryResponse(
         memory=memory, text=redact(text or ""), score=sum(parts.values()), parts=parts, included=text is not None
     )
