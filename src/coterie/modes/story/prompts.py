@@ -8,8 +8,10 @@ turns it did not witness, no whispers to others, no out-of-character notes.
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Sequence
+import re
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import groupby
 from typing import Literal
 
 from coterie.base.clock import Clock
@@ -111,6 +113,20 @@ def fit_to_budget(parts: Sequence[PromptPart], *, soft: int, hard: int) -> Fitte
                     total += replacement.tokens
             trimmed.append(f"{part.name} ({part.tokens} tokens): over the budget of {budget}{replaced}")
     return FittedPrompt(sorted(kept.values(), key=lambda part: part.order), total, trimmed)
+
+
+_TRIMMED_TURN = re.compile(r"turn \S+ \((\d+) tokens\)(: .*)", re.DOTALL)
+
+
+def _merge_turns(trimmed: Sequence[str]) -> Iterator[str]:
+    """The sentences about what was left out, with those about consecutive turns as one."""
+    matches = [(line, _TRIMMED_TURN.fullmatch(line)) for line in trimmed]
+    for why, group in groupby(matches, key=lambda pair: pair[1] and pair[1][2]):
+        lines = list(group)
+        if why is None or len(lines) == 1:
+            yield from (line for line, _ in lines)
+        else:
+            yield f"{len(lines)} turns ({sum(int(match[1]) for _, match in lines if match)} tokens){why}"
 
 
 def _too_long(must: Sequence[PromptPart], needed: int, hard: int) -> PromptTooLong:
@@ -295,7 +311,7 @@ class StoryPromptBuilder:
             base=base.seq if base is not None else 0,
             depth=depth,
             parts=shorten_parts(base.parts if base is not None else (), parts),
-            trimmed=tuple(fitted.trimmed),
+            trimmed=tuple(_merge_turns(fitted.trimmed)),
             recalled={memory.id: memory.parts for memory in recalled},
         )
         self.sent_prompts.remember(chat.room, reply, depth, parts)
