@@ -16,6 +16,7 @@ from typing import Annotated, Any
 from fastapi import APIRouter, Header, Request
 from fastapi.responses import JSONResponse, StreamingResponse
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from starlette.exceptions import HTTPException
 
 from coterie.base.clock import Clock
 from coterie.base.errors import CoterieError
@@ -193,6 +194,8 @@ def openai_router(messages: MessageRouter, settings: ApiSettings, clock: Clock) 
         try:
             completion = ChatCompletionRequest.model_validate_json(await request.body())
             completion.last_user_text()
+        except HTTPException as error:
+            return error_response(error.status_code, error.detail, "invalid_request_error")
         except (ValidationError, ValueError) as error:
             reason = error.errors()[0]["msg"] if isinstance(error, ValidationError) else str(error)
             return error_response(400, f"The request is not valid: {reason}", "invalid_request_error")

@@ -44,8 +44,15 @@ from coterie.surfaces.web.settings.pages import router as settings_pages
 from coterie.surfaces.web.settings.routes import join_pages, owner_router, people_router, writers_router
 from coterie.surfaces.web.settings.routes import router as settings_router
 from coterie.surfaces.web.shared.assets import router as assets_router
+from coterie.surfaces.web.shared.connections import (
+    BACKLOG,
+    ConnectionLimits,
+    limited_protocol,
+    limits_for_this_process,
+)
 from coterie.surfaces.web.shared.dependencies import Services
-from coterie.surfaces.web.shared.errors import ShutdownMiddleware, add_error_handlers
+from coterie.surfaces.web.shared.errors import ErrorMiddleware, add_error_handlers
+from coterie.surfaces.web.shared.limits import BodyLimitMiddleware, BodyLimits
 from coterie.surfaces.web.shared.live_updates import router as live_router
 from coterie.surfaces.web.shared.login import LoginMiddleware, Sessions, login_routes
 from coterie.surfaces.web.shared.security import SecurityMiddleware
@@ -82,8 +89,13 @@ def run_server(
                 "Stop whatever uses it, or choose another: coterie serve --port 8001",
             ) from error
         port: int = listener.getsockname()[1]
+        limits = limits_for_this_process()
+        web.state.max_streams = limits.streams
         config = uvicorn.Config(
             web,
+            http=limited_protocol(limits),
+            ws="none",
+            backlog=BACKLOG,
             log_config=None,
             log_level="warning",
             access_log=False,
@@ -172,7 +184,12 @@ _API = (
 )
 
 
-def create_web(services: Services, password: SecretStr | None = None, keyed: tuple[str, ...] = ()) -> FastAPI:
+def create_web(
+    services: Services,
+    password: SecretStr | None = None,
+    keyed: tuple[str, ...] = (),
+    body_limits: BodyLimits | None = None,
+) -> FastAPI:
     """With a password every request needs a login; without one, only this machine is admitted.
 
     `keyed` are path prefixes whose routes check a key themselves.
@@ -188,6 +205,8 @@ def create_web(services: Services, password: SecretStr | None = None, keyed: tup
     web.state.rail = available_items(_PAGES)
     web.state.start_anew = None
     web.state.run = new_id()
+    web.state.max_streams = ConnectionLimits().streams
+    web.add_middleware(BodyLimitMiddleware, limits=body_limits)
     web.add_middleware(GZipMiddleware, minimum_size=1_000, compresslevel=6)
     sessions: Sessions | None = None
     if password is not None:
@@ -195,7 +214,7 @@ def create_web(services: Services, password: SecretStr | None = None, keyed: tup
         web.add_middleware(LoginMiddleware, sessions=sessions, keyed=keyed)
         web.include_router(login_routes(sessions))
     web.add_middleware(SecurityMiddleware, any_name=password is not None)
-    web.add_middleware(ShutdownMiddleware)
+    web.add_middleware(ErrorMiddleware)
     add_error_handlers(web)
     for router in (*_PAGES, *_API):
         web.include_router(router)

@@ -9,16 +9,17 @@ from __future__ import annotations
 import asyncio
 import hmac
 import mimetypes
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Coroutine, Sequence
 from typing import Annotated, Any
 
-from fastapi import APIRouter, Header, HTTPException, Query, Request, Response
+from fastapi import APIRouter, Depends, Header, HTTPException, Path, Query, Request, Response
 from fastapi.responses import StreamingResponse
+from fastapi.routing import APIRoute
 from pydantic import BaseModel, ConfigDict, Field, SecretStr
 
 from coterie.base.ids import new_id
 from coterie.base.redaction import redact
-from coterie.base.values import Int64
+from coterie.base.values import Count
 from coterie.messaging import (
     FILES_FOLDER,
     Account,
@@ -108,8 +109,10 @@ def reply_files(replies: Sequence[QueuedMessage]) -> list[tuple[ReplyFile, Attac
     ]
 
 
-Secret = Annotated[str, Header(alias="X-Webhook-Secret")]
 _NAME_PATTERN = r"^[^\x00-\x1f\x7f]+$"
+_Room = Annotated[str, Query(max_length=200, pattern=_NAME_PATTERN)]
+_Message = Annotated[str, Path(max_length=200, pattern=_NAME_PATTERN)]
+_HEADER = "X-Webhook-Secret"
 
 
 class WebhookRequest(BaseModel):
@@ -153,7 +156,22 @@ class WebhookResponse(BaseModel):
 
 
 def webhook_router(messages: MessageRouter, settings: WebhookSettings, files_of: FilesOf) -> APIRouter:
-    router = APIRouter(tags=["webhook"])
+    class SecretRoute(APIRoute):
+        """Checks the secret before the framework reads the body."""
+
+        def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
+            handle = super().get_route_handler()
+
+            async def check_and_handle(request: Request) -> Response:
+                _check_secret(settings.secret, request.headers.get(_HEADER, ""))
+                return await handle(request)
+
+            return check_and_handle
+
+    async def describe_secret(_secret: Annotated[str, Header(alias=_HEADER)] = "") -> None:
+        """Adds the header to the description of every route."""
+
+    router = APIRouter(tags=["webhook"], route_class=SecretRoute, dependencies=[Depends(describe_secret)])
     files = WebhookFiles(messages, files_of)
 
     @router.post(
@@ -162,10 +180,7 @@ def webhook_router(messages: MessageRouter, settings: WebhookSettings, files_of:
         summary="Send a message; with `wait` the response has the reply",
         responses={200: {"model": WebhookResponse, "description": "With `wait`: the reply."}},
     )
-    async def send_message(
-        request: WebhookRequest, response: Response, x_webhook_secret: Secret = ""
-    ) -> WebhookResponse:
-        _check_secret(settings.secret, x_webhook_secret)
+    async def send_message(request: WebhookRequest, response: Response) -> WebhookResponse:
         redact.check_names(request.room, request.id, request.sender, request.callback)
         if request.callback is not None and not is_allowed_callback(request.callback, settings.callbacks):
             raise HTTPException(400, "This callback address is not allowed; add it to webhook.callbacks in config.toml")
@@ -192,19 +207,16 @@ def webhook_router(messages: MessageRouter, settings: WebhookSettings, files_of:
     async def upload_file(
         request: Request,
         name: Annotated[str, Query(max_length=1_000)] = "file",
-        room: Annotated[str, Query(max_length=200, pattern=_NAME_PATTERN)] = "main",
+        room: _Room = "main",
         sender: Annotated[str, Query(alias="from", max_length=200, pattern=_NAME_PATTERN)] = CALLER,
-        x_webhook_secret: Secret = "",
     ) -> UploadedFile:
-        _check_secret(settings.secret, x_webhook_secret)
         redact.check_names(room, sender)
         await _link_caller(sender)
         account = Account(surface=NAME, id=sender, name=sender)
         return await files.save(request, account, RoomRef(surface=NAME, id=room), name)
 
     @router.get("/webhook/{message}/files/{number}", summary="Download a file of a reply", response_model=None)
-    async def download_file(message: str, number: Int64, room: str = "main", x_webhook_secret: Secret = "") -> Response:
-        _check_secret(settings.secret, x_webhook_secret)
+    async def download_file(message: _Message, number: Count, room: _Room = "main") -> Response:
         incoming = _incoming(WebhookRequest(text="?", room=room, id=message))
         received_id = messages.inbound.inbox.find(incoming)
         available = reply_files(_replies(messages, received_id)) if received_id is not None else []
@@ -213,8 +225,7 @@ def webhook_router(messages: MessageRouter, settings: WebhookSettings, files_of:
         return files.stream(incoming.room, available[number][1])
 
     @router.get("/webhook/{message}", summary="The status of a message, and its replies")
-    async def read_message(message: str, room: str = "main", x_webhook_secret: Secret = "") -> WebhookResponse:
-        _check_secret(settings.secret, x_webhook_secret)
+    async def read_message(message: _Message, room: _Room = "main") -> WebhookResponse:
         incoming = _incoming(WebhookRequest(text="?", room=room, id=message))
         received_id = messages.inbound.inbox.find(incoming)
         if received_id is None:
@@ -268,4 +279,4 @@ def _response(messages: MessageRouter, incoming: Incoming, received_id: int) -> 
 
 def _check_secret(secret: SecretStr | None, header: str) -> None:
     if secret is not None and not hmac.compare_digest(secret.get_secret_value().encode(), header.encode()):
-        raise HTTPException(401, "The header X-Webhook-Secret is missing or wrong")
+        raise HTTPException(401, f"The header {_HEADER} is missing or wrong")

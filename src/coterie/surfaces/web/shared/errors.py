@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 from collections.abc import MutableMapping
 from typing import Any
 
@@ -14,9 +15,26 @@ from starlette.exceptions import HTTPException
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from coterie.base.errors import CoterieError
+from coterie.base.logging import get_logger
 from coterie.base.redaction import redact
+from coterie.base.values import replace_surrogates
 from coterie.surfaces.web.shared.templates import accepts_html, page_response
 
+_log = get_logger(__name__)
+_STORAGE_ERRNOS = {errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EIO, errno.EMFILE, errno.ENFILE}
+_PATH_ERRNOS = {
+    errno.EACCES,
+    errno.EEXIST,
+    errno.EINVAL,
+    errno.EISDIR,
+    errno.ELOOP,
+    errno.ENAMETOOLONG,
+    errno.ENOENT,
+    errno.ENOTDIR,
+    errno.ENOTEMPTY,
+    errno.EPERM,
+}
+_NULL_CHARACTER = ("embedded null", "source code string cannot contain null", "lstat: embedded null")
 _FIXES = {404: "See /openapi.json for all paths.", 405: "See /openapi.json for the methods of this path."}
 
 
@@ -47,18 +65,27 @@ ERROR_RESPONSES: dict[int | str, dict[str, object]] = {
 
 
 def error_response(status: int, error: str, fix: str) -> JSONResponse:
-    return JSONResponse({"error": redact(error), "fix": redact(fix)}, status_code=status)
+    body = {"error": _printable(error), "fix": _printable(fix)}
+    return JSONResponse(body, status_code=status)
+
+
+def _printable(text: str) -> str:
+    return redact(replace_surrogates(text))
 
 
 def negotiated_error(request: Request, status: int, error: str, fix: str) -> Response:
     """A page for a browser that navigates, JSON for htmx and scripts."""
     if request.method in ("GET", "HEAD") and accepts_html(request.headers) and "hx-request" not in request.headers:
-        return page_response(request, "shared/error.html", status=status, what=redact(error), fix=redact(fix))
+        return page_response(request, "shared/error.html", status=status, what=_printable(error), fix=_printable(fix))
     return error_response(status, error, fix)
 
 
-class ShutdownMiddleware:
-    """Answers requests that are cancelled by a shutdown with 503."""
+class ErrorMiddleware:
+    """Answers what no handler answers: any other exception, and requests that are cancelled by a shutdown.
+
+    The framework's own handler of exceptions raises them again, whereupon the server logs them once more and resets
+    the connection.
+    """
 
     def __init__(self, app: ASGIApp) -> None:
         self._app = app
@@ -78,6 +105,37 @@ class ShutdownMiddleware:
                 raise
             what = "Coterie was stopped before this was answered."
             await error_response(503, what, "Start it again; what was said until then is kept.")(scope, receive, send)
+        except Exception as error:
+            if scope["type"] != "http":
+                raise
+            status, what, fix = describe_exception(error)
+            where = {"method": scope["method"], "path": scope["path"][:200], "status": status}
+            _log.error("a request failed", exc_info=error, **where)
+            if not started:
+                await _safe_error(Request(scope), status, what, fix)(scope, receive, send)
+
+
+def describe_exception(error: Exception) -> tuple[int, str, str]:
+    """Status, what happened and what to do, for an exception that is not one of ours."""
+    if isinstance(error, OSError) and error.errno in _STORAGE_ERRNOS:
+        return 503, f"The disk refused it ({error.strerror}).", "Make room, or check the disk; `coterie doctor` helps."
+    if isinstance(error, OSError) and error.errno in _PATH_ERRNOS:
+        return 400, f"A file or folder cannot be used ({error.strerror}).", "Check the path or name that you gave."
+    if isinstance(error, UnicodeError):
+        return 400, "A text has characters that cannot be stored.", "Remove them, and send it again."
+    if isinstance(error, OverflowError):
+        return 400, "A number is too large.", "Use a smaller one."
+    if isinstance(error, ValueError) and str(error).startswith(_NULL_CHARACTER):
+        return 400, "A file or folder cannot be used (null character).", "Check the path or name that you gave."
+    what = f"Internal error ({type(error).__name__})."
+    return 500, what, "Look at the log of the server; `coterie doctor` may know more."
+
+
+def _safe_error(request: Request, status: int, what: str, fix: str) -> Response:
+    try:
+        return negotiated_error(request, status, what, fix)
+    except Exception:  # the page itself is broken
+        return error_response(status, what, fix)
 
 
 def add_error_handlers(web: FastAPI) -> None:
@@ -97,11 +155,7 @@ def add_error_handlers(web: FastAPI) -> None:
     async def http_error(request: Request, error: HTTPException) -> Response:
         if error.status_code == 404 and accepts_html(request.headers):
             return negotiated_error(request, 404, "There is nothing here.", "The address may be old, or misspelt.")
-        return negotiated_error(
-            request, error.status_code, f"{error.detail}.", _FIXES.get(error.status_code, "Try again.")
-        )
-
-    @web.exception_handler(Exception)
-    async def unexpected_error(request: Request, error: Exception) -> Response:
-        what = f"Internal error ({type(error).__name__})."
-        return negotiated_error(request, 500, what, "Look at the log of the server; `coterie doctor` may know more.")
+        fix = getattr(error, "fix", "") or _FIXES.get(error.status_code, "Try again.")
+        response = negotiated_error(request, error.status_code, f"{error.detail}.", fix)
+        response.headers.update(error.headers or {})
+        return response
