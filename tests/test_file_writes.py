@@ -8,6 +8,7 @@ from pathlib import Path
 
 SOURCE = Path(__file__).resolve().parent.parent / "src" / "coterie"
 ALLOWED = {
+    "base/offload.py": (2, "the pipe to the parent process, and the null device"),
     "base/paths.py": (3, "the atomic writer itself"),
     "base/secrets.py": (1, "a lock file without content"),
     "eventstore/sqlite/backup.py": (2, "copies a backup beside the database, then publishes it"),
@@ -20,7 +21,7 @@ ALLOWED = {
     "modes/desk/agents/tools.py": (2, "the null device"),
     "modes/desk/sandbox/files.py": (2, "the same atomic write, below an open folder so that no link is followed"),
     "modes/desk/sandbox/sandbox.py": (1, "an empty file that tests the sandbox"),
-    "modes/draft/git.py": (1, "a lock file"),
+    "modes/draft/committer.py": (1, "a lock file"),
     "modes/remote/agent.py": (1, "appends the parts of a received file in a temporary folder"),
 }
 _WRITING_CALLS = {

@@ -11,7 +11,7 @@ from typing import Any, Literal
 import pytest
 import structlog
 
-from coterie.base.logging import LogSettings, get_logger, setup_logging
+from coterie.base.logging import LogSettings, RepeatFilter, get_logger, setup_logging
 from coterie.base.redaction import REDACTED, redact
 
 SECRET = "log-hidden-77"
@@ -155,3 +155,33 @@ def test_setting_up_twice_logs_once() -> None:
     stream = logs()
     get_logger("x").info("once")
     assert len(logged_lines(stream)) == 1
+
+
+def test_repeated_lines_are_left_out_and_counted() -> None:
+    stream, now = logs(), [0.0]
+    limit = RepeatFilter(most=3, window_s=60, clock=lambda: now[0])
+    (handler,) = logging.getLogger().handlers
+    handler.filters[:] = [limit]
+    for number in range(1_000):
+        get_logger("coterie.x").warning("refused", number=number)
+        logging.getLogger("asyncio").error("out of files\nsocket %s", number)
+    get_logger("coterie.x").warning("something else")
+    ours, library, other = ([line for line in logged_lines(stream) if line["event"].startswith(start)]
+                            for start in ("refused", "out of files", "something else"))  # fmt: skip
+    assert [line["number"] for line in ours] == [0, 1, 2]
+    assert ours[-1]["note"] == "more of these lines are left out for 60 s"
+    assert len(library) == 3
+    assert "left out" in library[-1]["event"]
+    assert len(other) == 1
+    now[0] = 61.0
+    get_logger("coterie.x").warning("refused", number=1_000)
+    logging.getLogger("asyncio").error("out of files\nsocket %s", 1_000)
+    assert logged_lines(stream)[-2]["note"] == "997 more of these lines were left out"
+    assert "997 more" in logged_lines(stream)[-1]["event"]
+
+
+def test_lines_at_debug_level_are_never_left_out() -> None:
+    stream = logs(level="debug")
+    for _ in range(200):
+        get_logger("coterie.x").debug("step")
+    assert len(logged_lines(stream)) == 200

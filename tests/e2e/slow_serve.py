@@ -49,5 +49,5 @@ def _asked_to_stop() -> bool:
 if __name__ == "__main__":
     assert signal.getsignal(signal.SIGTERM) is signal.SIG_DFL
     uvicorn.Server.handle_exit = _remember  # type: ignore[method-assign,assignment]
-    server.create_web = _with_a_slow_page
+    server.create_web = _with_a_slow_page  # type: ignore[assignment]
     main()

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import logging
 import sys
-from collections.abc import MutableMapping
+import threading
+import time
+from collections.abc import Callable, MutableMapping
 from typing import Any, Literal, TextIO
 
 import structlog
@@ -14,6 +16,9 @@ from coterie.base.redaction import redact
 
 _VERBOSE_LIBRARIES = ("httpx", "httpx2")
 """They log every request with its URL: several a minute for each surface that polls."""
+
+_LineKind = tuple[str, int, str]
+_MAX_LINE_KINDS = 1_000
 
 
 class LogSettings(Section):
@@ -48,6 +53,7 @@ def setup_logging(settings: LogSettings | None = None, *, stream: TextIO | None 
         cache_logger_on_first_use=False,
     )
     handler = logging.StreamHandler(target)
+    handler.addFilter(RepeatFilter())
     handler.setFormatter(
         structlog.stdlib.ProcessorFormatter(
             foreign_pre_chain=shared,
@@ -59,6 +65,54 @@ def setup_logging(settings: LogSettings | None = None, *, stream: TextIO | None 
     root.setLevel(settings.level.upper())
     for library in _VERBOSE_LIBRARIES:
         logging.getLogger(library).setLevel("DEBUG" if settings.level == "debug" else "WARNING")
+
+
+class RepeatFilter(logging.Filter):
+    """Leaves out a line that was written too often in a minute; the next line says how many were left out.
+
+    On the handler, so that it covers the lines of libraries too: asyncio writes thousands a second when the process has
+    no file descriptors left. Lines are the same if logger, level and event are.
+    """
+
+    def __init__(self, most: int = 60, window_s: float = 60.0, clock: Callable[[], float] = time.monotonic) -> None:
+        super().__init__()
+        self._most = most
+        self._window_s = window_s
+        self._clock = clock
+        self._lock = threading.Lock()
+        self._seen: dict[_LineKind, tuple[float, int]] = {}
+        """When the window of a kind of line began, and how many came since."""
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        if record.levelno <= logging.DEBUG:
+            return True
+        kind = (record.name, record.levelno, _event_of(record))
+        now = self._clock()
+        with self._lock:
+            began, count = self._seen.get(kind, (now, 0))
+            if now - began >= self._window_s:
+                if count > self._most:
+                    _add_note(record, f"{count - self._most:,} more of these lines were left out")
+                began, count = now, 0
+                self._seen.pop(kind, None)
+            self._seen[kind] = began, count + 1
+            if len(self._seen) > _MAX_LINE_KINDS:
+                self._seen.pop(next(iter(self._seen)))
+        if count + 1 == self._most:
+            _add_note(record, f"more of these lines are left out for {self._window_s:.0f} s")
+        return count < self._most
+
+
+def _event_of(record: logging.LogRecord) -> str:
+    event = record.msg.get("event", "") if isinstance(record.msg, dict) else record.msg
+    return str(event).partition("\n")[0][:200]
+
+
+def _add_note(record: logging.LogRecord, note: str) -> None:
+    if isinstance(record.msg, dict):
+        record.msg = {**record.msg, "note": note}
+    else:
+        record.msg, record.args = f"{record.getMessage()} ({note})", ()
 
 
 def get_logger(name: str) -> structlog.stdlib.BoundLogger:

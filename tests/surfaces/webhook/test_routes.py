@@ -288,3 +288,24 @@ def test_an_allowed_address_is_below_the_prefix_as_it_is_sent_and_as_it_may_be_d
         path = unquote(path)
         resolved = posixpath.normpath(path.replace("\\", "/"))
         assert resolved == "/in" or resolved.startswith("/in/")
+
+
+async def test_the_secret_is_checked_before_the_body_is_read(serve: Serve) -> None:
+    async with serve(webhook=WebhookSettings(secret=SecretStr("open sesame"))) as served:
+        for content in (b"[" * 1_000, b"not JSON", b'{"text": "\\ud800"}', b"x" * 3_000_000):
+            headers = {"X-Webhook-Secret": "wrong", "Content-Type": "application/json"}
+            refused = await served.client.post("/webhook", content=content, headers=headers)
+            assert refused.status_code == 401, refused.text
+            headers["X-Webhook-Secret"] = "open sesame"
+            assert (await served.client.post("/webhook", content=content, headers=headers)).status_code == 400
+
+
+@pytest.mark.parametrize("message", ["%00", "%0A", "%7F", "a%1Fb", "x" * 300, "%ED%A0%80"])
+async def test_a_message_id_that_cannot_be_is_refused_or_unknown(serve: Serve, message: str) -> None:
+    async with serve() as served:
+        for path in (f"/webhook/{message}", f"/webhook/{message}/files/0", f"/webhook/a?room={message}"):
+            answer = await served.client.get(path)
+            assert answer.status_code in (400, 404), (path, answer.text)
+            assert set(answer.json()) == {"error", "fix"}
+        for number in ("-1", "9" * 30):
+            assert (await served.client.get(f"/webhook/a/files/{number}")).status_code == 400

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import socket
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from typing import Any
 
 import uvicorn
@@ -67,16 +67,12 @@ class Connection:
         """What still arrives before the server closes or resets the connection."""
         received = b""
         async with asyncio.timeout(TIMEOUT_S):
-            try:
+            with suppress(ConnectionError):
                 while data := await self._reader.read(65_536):
                     received += data
-            except ConnectionError:
-                pass
         return received
 
     async def close(self) -> None:
         self._writer.close()
-        try:
+        with suppress(ConnectionError):
             await self._writer.wait_closed()
-        except ConnectionError:
-            pass

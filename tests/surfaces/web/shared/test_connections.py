@@ -1,20 +1,18 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
-from typing import Any
 
 import pytest
+from starlette.types import Receive, Scope, Send
 
 from coterie.surfaces.web.shared.connections import ConnectionLimits, limits_for_this_process
 from tests.surfaces.web.shared.serving import TIMEOUT_S, Connection, serving
 
-Receive, Send = Callable[[], Awaitable[Any]], Callable[[Any], Awaitable[None]]
 LENIENT = ConnectionLimits(header_s=TIMEOUT_S, write_s=TIMEOUT_S, linger_s=TIMEOUT_S)
 GET = b"GET /hello HTTP/1.1\r\nHost: a\r\n\r\n"
 
 
-async def answer(scope: Any, receive: Receive, send: Send) -> None:
+async def answer(scope: Scope, receive: Receive, send: Send) -> None:
     """`/stream` stays open, `/large` sends much, `/early` answers before it has read the body, others answer `ok`."""
     if scope["path"] == "/stream":
         await send({"type": "http.response.start", "status": 200, "headers": []})

@@ -126,7 +126,7 @@ async def test_live_streams_beyond_the_limit_are_refused(web: Web) -> None:
     assert answer.json()["fix"]
 
 
-async def test_an_unfinished_body_ends_a_live_stream_and_is_no_error(web: Web, caplog: pytest.LogCaptureFixture) -> None:
+async def test_an_unfinished_body_ends_a_live_stream_without_error(web: Web, caplog: pytest.LogCaptureFixture) -> None:
     """The stream listens for the end of its connection while the rest of the body is due."""
     limits = BodyLimits(seconds=0.3)
     async with serving(create_web(web.app, body_limits=limits)) as port:

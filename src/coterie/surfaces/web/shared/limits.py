@@ -121,7 +121,7 @@ class _Body:
             if is_upload(self._path) or message["type"] != "http.request":
                 return message
             parts = [message.get("body", b"")]
-            while not self._complete:
+            while message.get("more_body", False):
                 message = await self._receive_part()
                 if message["type"] != "http.request":
                     return message
