@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from coterie.memory import Memory
@@ -121,3 +123,43 @@ def test_m1_invalid_fields_are_named_in_the_error(memory: Memory) -> None:
     with pytest.raises(BadMemory, match="type"):
         memory.add("of no kind", type="rumour")
     assert memory.count() == 0
+
+
+def test_many_identical_memories_read_what_is_known_once(memory: Memory, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Reading all evidence for each of them took quadratic time."""
+    memory.add("Hello there.", sources=("first",))
+    rows = 0
+    query = memory.store.query
+
+    def counting(sql: str, params: Any = ()) -> Any:
+        nonlocal rows
+        found = query(sql, params)
+        rows += len(found)
+        return found
+
+    monkeypatch.setattr(memory.store, "query", counting)
+    for batch in range(4):
+        new = [NewMemory("Hello there.", "me", "room:main", sources=(f"{batch} {n}",)) for n in range(500)]
+        writes = memory.add_many(new)
+        assert {write.verdict for write in writes} == {"known"}
+    assert rows < 4_000, "4 × all evidence so far"
+    assert len(memory.get(writes[0].id).sources) == 2_001
+
+
+def test_identical_memories_of_one_batch_are_one(memory: Memory) -> None:
+    writes = memory.add_many([NewMemory("Hello there.", "me", "room:main", sources=(str(n),)) for n in range(300)])
+    assert [write.verdict for write in writes] == ["added", *["known"] * 299]
+    assert memory.count() == 1
+
+
+def test_m4_each_of_many_forgotten_memories_is_recognised(memory: Memory) -> None:
+    texts = [f"Ana told story number {number} about the harbour" for number in range(30)]
+    ids = [memory.add(text, sources=(f"t{number}",)) for number, text in enumerate(texts)]
+    for memory_id in ids[::2]:
+        memory.forget(memory_id)
+    again = memory.add_many([NewMemory(text, "me", "room:other") for text in texts])
+    assert [write.verdict for write in again[::2]] == ["forgotten"] * 15
+    by_id = memory.add_many([NewMemory("Something else entirely", "me", "room:main", id=ids[0])])
+    assert by_id[0].verdict == "forgotten"
+    others = memory.add_many([NewMemory(texts[0], "somebody else", "room:main")])
+    assert others[0].verdict == "added"

@@ -17,6 +17,9 @@ from .extraction import Operation as Operation
 from .extraction import Operations as Operations
 from .jsonl import export_lines as export_lines
 from .jsonl import import_lines as import_lines
+from .jsonl import in_batches as in_batches
+from .jsonl import parse_import as parse_import
+from .jsonl import store_import as store_import
 from .memory import MAX_PINS as MAX_PINS
 from .memory import Memory as Memory
 from .projection import MemoryProjection as MemoryProjection

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator
-from dataclasses import asdict
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import asdict, dataclass
 from datetime import datetime
 from typing import Any
 
@@ -18,7 +18,7 @@ from coterie.memory.writer import MemoryWriter, NewMemory
 
 FORMAT = "coterie-memory"
 VERSION = 1
-_BATCH = 1_000
+IMPORT_BATCH = 1_000
 
 
 def export_lines(store: Store, owner: str | None = None, view: Viewpoint | None = None) -> Iterator[str]:
@@ -42,15 +42,20 @@ def export_lines(store: Store, owner: str | None = None, view: Viewpoint | None 
         yield json.dumps(entry, ensure_ascii=False)
 
 
-def import_lines(
-    store: Store, writer: MemoryWriter, lines: Iterable[str], *, owner: str | None = None, room: str | None = None
-) -> int:
-    """Store an export's memories and return how many were new. `owner` and `room` replace those of the export.
+@dataclass(frozen=True)
+class ImportedMemory:
+    """A memory of an export, checked but not stored."""
 
-    Nothing is stored if a line is invalid; known memories are not stored again.
-    """
-    memories: list[NewMemory] = []
-    relations: list[tuple[NewMemory, str | None, list[dict[str, str]]]] = []
+    new: NewMemory
+    superseded_by: str | None = None
+    links: tuple[tuple[str, str], ...] = ()
+    """Pairs of relation and target."""
+
+
+def parse_import(
+    lines: Iterable[str], *, owner: str | None = None, room: str | None = None
+) -> Iterator[ImportedMemory]:
+    """The memories of an export. `owner` and `room` replace those of the export. Raises `BadImport`."""
     for number, line in enumerate(lines, start=1):
         if not line.strip():
             continue
@@ -62,35 +67,63 @@ def import_lines(
                     "Export it again with this version of Coterie.",
                 )
             continue
-        new = _new_memory(entry, number, owner, room)
-        memories.append(new)
-        relations.append((new, entry.get("superseded_by"), entry.get("links") or []))
-    added: set[str] = set()
-    for start in range(0, len(memories), _BATCH):
-        planned = writer.plan(memories[start : start + _BATCH], by_meaning=False)
-        added.update(plan.id for plan in planned if plan.verdict == "added")
-        new_events = [event for plan in planned for event in plan.new_events]
-        if new_events:
+        later = entry.get("superseded_by")
+        yield ImportedMemory(
+            _new_memory(entry, number, owner, room), str(later) if later else None, tuple(_read_links(entry))
+        )
+
+
+def store_import(store: Store, writer: MemoryWriter, batches: Iterable[Sequence[ImportedMemory]]) -> int:
+    """Store parsed memories batch by batch, and return how many were new; known ones are not stored again."""
+    added = 0
+    relations: list[NewEvent] = []
+    for batch in batches:
+        planned = writer.plan([memory.new for memory in batch], by_meaning=False)
+        for memory, plan in zip(batch, planned, strict=True):
+            if plan.verdict == "added":
+                added += 1
+                relations += _relation_events(memory, plan.id)
+        if new_events := [event for plan in planned for event in plan.new_events]:
             store.append_blocking(new_events)
-    if new_events := list(_relation_events(relations, added)):
-        store.append_blocking(new_events)
-    return len(added)
+    # After all memories: they refer to each other.
+    for start in range(0, len(relations), IMPORT_BATCH):
+        store.append_blocking(relations[start : start + IMPORT_BATCH])
+    return added
 
 
-def _relation_events(
-    relations: list[tuple[NewMemory, str | None, list[dict[str, str]]]], added: set[str]
-) -> Iterator[NewEvent]:
-    for new, later, links in relations:
-        if new.id not in added:
-            continue
-        if later:
-            yield NewEvent(new.room, MemorySuperseded(id=new.id or "", by=str(later), owner=new.owner))
-        for link in links:
-            if link.get("relation") in RELATIONS:
-                payload = MemoryLinked.model_validate(
-                    {"source": new.id, "relation": link["relation"], "target": link["target"], "owner": new.owner}
-                )
-                yield NewEvent(new.room, payload)
+def import_lines(
+    store: Store, writer: MemoryWriter, lines: Iterable[str], *, owner: str | None = None, room: str | None = None
+) -> int:
+    """Store an export's memories and return how many were new. `owner` and `room` replace those of the export.
+
+    Nothing is stored if a line is invalid; known memories are not stored again.
+    """
+    memories = list(parse_import(lines, owner=owner, room=room))
+    return store_import(store, writer, in_batches(memories))
+
+
+def in_batches(memories: Sequence[ImportedMemory]) -> Iterator[Sequence[ImportedMemory]]:
+    return (memories[start : start + IMPORT_BATCH] for start in range(0, len(memories), IMPORT_BATCH))
+
+
+def _relation_events(memory: ImportedMemory, memory_id: str) -> Iterator[NewEvent]:
+    new = memory.new
+    if new.id is None:
+        return
+    if memory.superseded_by:
+        yield NewEvent(new.room, MemorySuperseded(id=memory_id, by=memory.superseded_by, owner=new.owner))
+    for relation, target in memory.links:
+        payload = MemoryLinked.model_validate(
+            {"source": memory_id, "relation": relation, "target": target, "owner": new.owner}
+        )
+        yield NewEvent(new.room, payload)
+
+
+def _read_links(entry: dict[str, Any]) -> Iterator[tuple[str, str]]:
+    links = entry.get("links")
+    for link in links if isinstance(links, list) else ():
+        if isinstance(link, dict) and link.get("relation") in RELATIONS and isinstance(link.get("target"), str):
+            yield link["relation"], link["target"]
 
 
 def _is_visible(record: MemoryRecord, view: Viewpoint, forks: StreamForks) -> bool:
@@ -111,7 +144,7 @@ def _is_visible(record: MemoryRecord, view: Viewpoint, forks: StreamForks) -> bo
 def _parse_line(line: str, number: int) -> dict[str, Any]:
     try:
         entry = json.loads(line)
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise BadImport(f"Line {number} is not JSON: {error}.", "Export it again, or remove the line.") from None
     if not isinstance(entry, dict):
         raise BadImport(f"Line {number} is not a memory.", "Every line must be a JSON object.")

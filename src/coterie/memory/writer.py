@@ -135,9 +135,10 @@ class MemoryWriter:
         stored = self._with_digests(zip((new.owner for new in cleaned), digests, strict=True))
         tombstones = self._tombstones({new.owner for new in cleaned})
         added: dict[tuple[str, str, bytes], str] = {}
+        known_sources: dict[str, set[str]] = {}
         writes: list[PlannedWrite] = []
         for new, text_digest in zip(cleaned, digests, strict=True):
-            if _is_forgotten(new, text_digest, tombstones):
+            if tombstones.include(new, text_digest):
                 writes.append(PlannedWrite("", "forgotten"))
                 continue
             key = (new.owner, new.room, text_digest)
@@ -146,7 +147,10 @@ class MemoryWriter:
             if existing is None and by_meaning:
                 existing = self._find_similar(new, forks)
             if existing is not None:
-                writes.append(PlannedWrite(existing, "known", self._confirm(new, existing, actor, turn)))
+                if existing not in known_sources:
+                    known_sources[existing] = self._known_sources(existing)
+                events = _confirmation(new, existing, known_sources[existing], actor, turn)
+                writes.append(PlannedWrite(existing, "known", events))
                 continue
             memory_id = new.id or new_id()
             added[key] = memory_id
@@ -167,7 +171,7 @@ class MemoryWriter:
 
     def _with_digests(self, keys: Iterable[tuple[str, bytes]]) -> dict[tuple[str, bytes], list[Stored]]:
         rows_by_key: dict[tuple[str, bytes], list[Stored]] = {}
-        pairs = json.dumps([(owner, text_digest.hex()) for owner, text_digest in keys])
+        pairs = json.dumps([(owner, text_digest.hex()) for owner, text_digest in dict.fromkeys(keys)])
         for owner, text_digest, *stored in self._store.query(
             "SELECT m.owner, m.digest, m.stream, m.id, m.witnesses, m.told_by, m.private, m.disclosure"
             " FROM json_each(?) j CROSS JOIN memory m WHERE m.owner = j.value->>0 AND m.digest = unhex(j.value->>1)"
@@ -177,16 +181,16 @@ class MemoryWriter:
             rows_by_key.setdefault((owner, text_digest), []).append(tuple(stored))
         return rows_by_key
 
-    def _tombstones(self, owners: set[str]) -> list[Tombstone]:
+    def _tombstones(self, owners: set[str]) -> _Tombstones:
         rows = self._store.query(
             "SELECT t.owner, t.id, t.digest, t.sources, m.text FROM memory_tombstone t"
             " LEFT JOIN memory m ON m.id = t.id"
         )
-        return [
+        return _Tombstones(
             Tombstone(owner, memory_id, text_digest, frozenset(json.loads(sources)), text or "")
             for owner, memory_id, text_digest, sources, text in rows
             if owner in owners
-        ]
+        )
 
     def _find_similar(self, new: NewMemory, forks: StreamForks) -> str | None:
         index = self._recall.index_of(new.owner)
@@ -211,31 +215,48 @@ class MemoryWriter:
                     return str(memory_id)
         return None
 
-    def _confirm(self, new: NewMemory, memory_id: str, actor: str, turn: str | None) -> list[NewEvent]:
-        known_sources: set[str] = set()
+    def _known_sources(self, memory_id: str) -> set[str]:
+        known: set[str] = set()
         for (sources,) in self._store.query("SELECT sources FROM memory WHERE id = ?", (memory_id,)):
-            known_sources.update(json.loads(sources))
-        known_sources.update(
-            source for (source,) in self._store.query("SELECT source FROM memory_evidence WHERE id = ?", (memory_id,))
-        )
-        new_sources = tuple(source for source in new.sources if source not in known_sources)
-        if not new_sources:
-            return []
-        payload = MemoryConfirmed(id=memory_id, owner=new.owner, sources=new_sources)
-        return [NewEvent(new.room, payload, actor, turn=turn)]
+            known.update(json.loads(sources))
+        evidence = self._store.query("SELECT source FROM memory_evidence WHERE id = ?", (memory_id,))
+        return known.union(source for (source,) in evidence)
 
 
-def _is_forgotten(new: NewMemory, text_digest: bytes, tombstones: Sequence[Tombstone]) -> bool:
-    """Whether a tombstone has the same id or text, or the same source and meaning."""
-    return any(
-        tombstone.owner == new.owner
-        and (
-            text_digest == tombstone.digest
-            or new.id == tombstone.id
-            or (not tombstone.sources.isdisjoint(new.sources) and is_duplicate(tombstone.text, new.text))
+class _Tombstones:
+    """The forgotten memories of some owners, by what a new one may have in common with them."""
+
+    def __init__(self, tombstones: Iterable[Tombstone]) -> None:
+        self._digests: set[tuple[str, bytes]] = set()
+        self._ids: set[tuple[str, str]] = set()
+        self._by_source: dict[tuple[str, str], list[Tombstone]] = {}
+        for tombstone in tombstones:
+            self._digests.add((tombstone.owner, tombstone.digest))
+            self._ids.add((tombstone.owner, tombstone.id))
+            for source in tombstone.sources:
+                self._by_source.setdefault((tombstone.owner, source), []).append(tombstone)
+
+    def include(self, new: NewMemory, text_digest: bytes) -> bool:
+        """Whether a tombstone has the same id or text, or the same source and meaning."""
+        return (
+            (new.owner, text_digest) in self._digests
+            or (new.id is not None and (new.owner, new.id) in self._ids)
+            or any(
+                is_duplicate(tombstone.text, new.text)
+                for source in dict.fromkeys(new.sources)
+                for tombstone in self._by_source.get((new.owner, source), ())
+            )
         )
-        for tombstone in tombstones
-    )
+
+
+def _confirmation(
+    new: NewMemory, memory_id: str, known_sources: set[str], actor: str, turn: str | None
+) -> list[NewEvent]:
+    new_sources = tuple(source for source in new.sources if source not in known_sources)
+    if not new_sources:
+        return []
+    payload = MemoryConfirmed(id=memory_id, owner=new.owner, sources=new_sources)
+    return [NewEvent(new.room, payload, actor, turn=turn)]
 
 
 def _find_equivalent(new: NewMemory, stored: Iterable[Stored], forks: StreamForks) -> str | None:

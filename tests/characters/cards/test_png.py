@@ -8,17 +8,18 @@ import zlib
 
 import pytest
 
+from bench.lib.hostile_inputs import png_of_compressed_texts
 from coterie.characters.cards import Card, export_card, import_card
-from coterie.characters.cards.import_export import make_chunk, read_png, read_text
+from coterie.characters.cards.import_export import Chunk, TextReader, make_chunk, read_png
 from coterie.characters.cards.parsing import same_document
-from coterie.characters.errors import BrokenCard, CardTooBig, NotACard
+from coterie.characters.errors import BrokenCard, CardError, CardTooBig, NotACard
 from tests.characters.cards.samples import FILES, V1, V2, V3, itxt_png, packed, png_with, tiny_png
 
 b64 = base64.b64encode
 
 
 def texts_of(data: bytes) -> dict[str, bytes]:
-    return {text.keyword: text.value for chunk in read_png(data).chunks if (text := read_text(chunk))}
+    return {text.keyword: text.value for chunk in read_png(data).chunks if (text := TextReader().read(chunk))}
 
 
 def test_s9_ccv3_beats_chara() -> None:
@@ -44,7 +45,7 @@ def test_s9_writing_removes_both_and_inserts_both_before_the_end() -> None:
     before = tiny_png(("Chara", b64(packed(V2))), ("ccv3", b64(packed(V2))), ("Author", b"me"), trailing=b"more")
     exported = export_card(import_card(before, "a.png").card, "png").data
     png = read_png(exported)
-    kinds = [(text.keyword if (text := read_text(chunk)) else chunk.kind) for chunk in png.chunks]
+    kinds = [(text.keyword if (text := TextReader().read(chunk)) else chunk.kind) for chunk in png.chunks]
     assert kinds == [b"IHDR", "Title", b"IDAT", "Author", "chara", "ccv3", b"IEND"]
     assert png.rest == b"more"
 
@@ -56,7 +57,9 @@ def test_s9_writing_keeps_every_other_chunk_and_pixel() -> None:
     data = bare[:8] + bare[8:33] + odd + bare[33:]
     card = Card.read(V3, picture=data)
     exported = read_png(export_card(card, "png").data)
-    kept = [chunk.raw for chunk in exported.chunks if not ((text := read_text(chunk)) and text.keyword != "Title")]
+    kept = [
+        chunk.raw for chunk in exported.chunks if not ((text := TextReader().read(chunk)) and text.keyword != "Title")
+    ]
     assert kept == [chunk.raw for chunk in read_png(data).chunks]
     assert exported.notes == read_png(data).notes != []
 
@@ -163,3 +166,39 @@ def test_a_card_without_a_picture_shows_its_icon_and_else_a_plain_one() -> None:
     plain = export_card(Card.read(V2), "png").data
     assert read_png(plain).notes == []
     assert import_card(plain, "a.png").card.picture is None
+
+
+def _count_inflated(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """The sizes of the decompressed texts, from now on."""
+    sizes: list[int] = []
+    inflate = TextReader._inflate
+
+    def counting(reader: TextReader, packed_text: bytes) -> bytes:
+        value = inflate(reader, packed_text)
+        sizes.append(len(value))
+        return value
+
+    monkeypatch.setattr(TextReader, "_inflate", counting)
+    return sizes
+
+
+def test_texts_that_are_no_part_of_a_card_are_not_decompressed(monkeypatch: pytest.MonkeyPatch) -> None:
+    sizes = _count_inflated(monkeypatch)
+    with pytest.raises(NotACard):
+        import_card(png_of_compressed_texts(200_000, unpacked=1_000_000), "a.png")
+    assert sizes == []
+
+
+def test_many_texts_that_claim_to_be_cards_are_decompressed_up_to_a_limit(monkeypatch: pytest.MonkeyPatch) -> None:
+    sizes = _count_inflated(monkeypatch)
+    with pytest.raises(CardError):
+        import_card(png_of_compressed_texts(2_000_000, b"chara", unpacked=30_000_000), "a.png")
+    assert 0 < sum(sizes) <= 128_000_000
+
+
+def test_many_wrong_checksums_are_a_few_notes() -> None:
+    png = read_png(png_with(V2))
+    wrong = Chunk(b"xxXX", b"", make_chunk(b"xxXX", b"").raw[:-4] + b"\0\0\0\0")
+    notes = import_card(png._replace(chunks=[wrong] * 5_000 + png.chunks).to_bytes(), "a.png").notes
+    assert len(notes) == 21
+    assert notes[-1] == "4980 more chunks have a wrong checksum"

@@ -37,6 +37,9 @@ from coterie.characters.errors import BrokenCard, CardError, CardTooBig, NotACar
 PNG_SIGNATURE = b"\x89PNG\r\n\x1a\n"
 _TEXT_BYTES = MAX_JSON_BYTES * 2
 """The limit of a decompressed text, which may be base64."""
+_MAX_KEYWORD = 1_000
+"""PNG allows 79 bytes, but paths of assets are longer."""
+_MAX_NOTES = 20
 
 
 class Chunk(NamedTuple):
@@ -97,33 +100,60 @@ def read_png(data: bytes) -> Png:
         position = end
         if kind == b"IEND":
             break
+    if len(notes) > _MAX_NOTES:
+        notes[_MAX_NOTES:] = [f"{len(notes) - _MAX_NOTES} more chunks have a wrong checksum"]
     complete = bool(chunks) and chunks[-1].kind == b"IEND"
     if not complete:
         notes.append(f"the picture is cut off at byte {position}")
     return Png(chunks, data[position:], notes, complete)
 
 
-def read_text(chunk: Chunk) -> PngText | None:
-    """The text of a chunk; None if it has none that can be read."""
+class TextReader:
+    """Reads the texts of one picture. A text that is too large when decompressed, also with others, is left out."""
+
+    def __init__(self) -> None:
+        self._remaining = 2 * _TEXT_BYTES
+
+    def read(self, chunk: Chunk) -> PngText | None:
+        """The text of a chunk; None if it has none that can be read."""
+        keyword, body = _split_text(chunk)
+        if not keyword:
+            return None
+        try:
+            match chunk.kind:
+                case b"tEXt":
+                    return PngText(keyword, body)
+                case b"zTXt" if body[:1] == b"\0":
+                    return PngText(keyword, self._inflate(body[1:]))
+                case b"iTXt" if len(body) >= 2:
+                    compressed, method = body[0], body[1]
+                    _language, _, rest = body[2:].partition(b"\0")
+                    _translated, _, value = rest.partition(b"\0")
+                    if compressed and method == 0:
+                        value = self._inflate(value)
+                    return PngText(keyword, value)
+        except (zlib.error, ValueError):
+            return None
+        return None
+
+    def _inflate(self, packed: bytes) -> bytes:
+        limit = min(_TEXT_BYTES, self._remaining)
+        if limit <= 0:
+            raise ValueError("too much text when decompressed")
+        stream = zlib.decompressobj()
+        value = stream.decompress(packed, limit)
+        self._remaining -= len(value)
+        if stream.unconsumed_tail:
+            raise ValueError("a text that is too large when decompressed")
+        return value
+
+
+def _split_text(chunk: Chunk) -> tuple[str, bytes]:
+    """The keyword of a text chunk, and what follows it; an empty keyword if it is another chunk."""
+    if chunk.kind not in (b"tEXt", b"zTXt", b"iTXt"):
+        return "", b""
     keyword, separator, body = chunk.body.partition(b"\0")
-    if not separator:
-        return None
-    try:
-        match chunk.kind:
-            case b"tEXt":
-                return PngText(_keyword(keyword), body)
-            case b"zTXt" if body[:1] == b"\0":
-                return PngText(_keyword(keyword), _inflate(body[1:]))
-            case b"iTXt" if len(body) >= 2:
-                compressed, method = body[0], body[1]
-                _language, _, rest = body[2:].partition(b"\0")
-                _translated, _, value = rest.partition(b"\0")
-                if compressed and method == 0:
-                    value = _inflate(value)
-                return PngText(_keyword(keyword), value)
-    except (zlib.error, ValueError):
-        return None
-    return None
+    return (_keyword(keyword), body) if separator and len(keyword) <= _MAX_KEYWORD else ("", b"")
 
 
 def _keyword(raw: bytes) -> str:
@@ -132,14 +162,6 @@ def _keyword(raw: bytes) -> str:
         return raw.decode()
     except UnicodeDecodeError:
         return raw.decode("latin-1")
-
-
-def _inflate(packed: bytes) -> bytes:
-    stream = zlib.decompressobj()
-    value = stream.decompress(packed, _TEXT_BYTES)
-    if stream.unconsumed_tail:
-        raise ValueError("a text that is too large when decompressed")
-    return value
 
 
 def _text_chunk(text: PngText) -> Chunk:
@@ -159,7 +181,10 @@ _BLANK = PngText("coterie", b"a blank picture: this card has none")
 
 def read_png_card(data: bytes) -> ImportedCard:
     png = read_png(data)
-    texts = [(chunk, text) for chunk in png.chunks if (text := read_text(chunk))]
+    reader = TextReader()
+    # Other texts are not even decompressed.
+    chunks = [chunk for chunk in png.chunks if _is_of_interest(_split_text(chunk)[0])]
+    texts = [(chunk, text) for chunk in chunks if (text := reader.read(chunk))]
     cards = [(chunk, text) for chunk, text in texts if text.keyword.lower() in _CARD_KEYWORDS]
     if not cards:
         cut = f" ({png.notes[-1]})" if not png.complete else ""
@@ -198,7 +223,7 @@ def strip_cards(data: bytes) -> bytes | None:
         png = read_png(data)
     except CardError:
         return None
-    card_chunks = [chunk for chunk in png.chunks if (text := read_text(chunk)) and _is_card_text(text)]
+    card_chunks = [chunk for chunk in png.chunks if _is_card_keyword(_split_text(chunk)[0])]
     return png.without(card_chunks).to_bytes() if png.complete else None
 
 
@@ -251,9 +276,13 @@ def _read_assets(texts: list[tuple[Chunk, PngText]], notes: list[str]) -> tuple[
     return files, chunks
 
 
-def _is_card_text(text: PngText) -> bool:
-    keyword = text.keyword.lower()
+def _is_card_keyword(keyword: str) -> bool:
+    keyword = keyword.lower()
     return keyword in _CARD_KEYWORDS or keyword.startswith(_ASSET)
+
+
+def _is_of_interest(keyword: str) -> bool:
+    return _is_card_keyword(keyword) or keyword == _BLANK.keyword
 
 
 def _encode(document: Document) -> bytes:

@@ -2,8 +2,9 @@ from .archive import CharacterImporter as CharacterImporter
 from .archive import ExportFormat as ExportFormat
 from .archive import export_character as export_character
 from .archive import export_chat as export_chat
+from .archive import import_memories as import_memories
 from .archive import import_tavern_chat as import_tavern_chat
-from .archive import reassign_memories as reassign_memories
+from .archive import read_tavern_chat as read_tavern_chat
 from .conversation import StoryConversation as StoryConversation
 from .edits import EDITABLE_FIELDS as EDITABLE_FIELDS
 from .edits import ChatDetails as ChatDetails

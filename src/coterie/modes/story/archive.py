@@ -9,7 +9,8 @@ import asyncio
 import base64
 import binascii
 import json
-from collections.abc import Sequence
+import pickle
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, Final, Literal
@@ -17,6 +18,7 @@ from typing import Any, Final, Literal
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from coterie.base.ids import new_id
+from coterie.base.offload import run_limited
 from coterie.base.redaction import redact
 from coterie.base.values import clamp_time
 from coterie.characters import (
@@ -28,6 +30,7 @@ from coterie.characters import (
     CharacterAuthored,
     Characters,
     Identity,
+    ImportedCard,
     NotACard,
     TavernChat,
     TavernTurn,
@@ -39,7 +42,17 @@ from coterie.characters import (
 )
 from coterie.conversation import AssistantTurn, AssistantTurnStarted, Segment, Turn, UserTurn
 from coterie.eventstore import NewEvent, Store
-from coterie.memory import MAX_PINS, Memory, NewMemory, export_lines, import_lines
+from coterie.memory import (
+    MAX_PINS,
+    BadImport,
+    Memory,
+    NewMemory,
+    export_lines,
+    import_lines,
+    in_batches,
+    parse_import,
+    store_import,
+)
 from coterie.modes.story.chat_context import supersede
 from coterie.modes.story.edits import Pins
 from coterie.modes.story.events import MAIN_WORLD, Relationship, RelationshipUpdated
@@ -53,7 +66,7 @@ CHARACTER_FORMAT_VERSION: Final = 1
 CHAT_FORMAT_VERSION = 1
 ExportFormat = Literal["md", "json", "jsonl"]
 _EXPORT_PAGE = 1_000
-_MEMORY_BATCH = 500
+_MEMORY_BATCH = 2_000
 
 
 class ArchivedCard(BaseModel):
@@ -140,10 +153,6 @@ async def import_character(
     character_id = new_id() if old_id in taken or not _is_id(old_id) else old_id
     card = archive.card.card() if archive.card is not None else None
     room, stream = f"memory:{character_id}", f"cast:{character_id}"
-    entries = [
-        _reassign_memory(entry, old_id, character_id, fresh=character_id != old_id) for entry in archive.memories
-    ]
-    lines = [json.dumps(entry, ensure_ascii=False) for entry in entries]
     document = card.document if card is not None else None
     new_events = [
         NewEvent(stream, CharacterAuthored(identity=one.model_copy(update={"id": character_id}), card=document), OWNER)
@@ -154,32 +163,64 @@ async def import_character(
         if {of, toward} <= {character_id, OWNER, *taken}:
             new_events.append(NewEvent(stream, _relationship_update(relationship, of, toward), OWNER))
     # The memories come first: if they are refused, no character is left behind.
+    lines = (
+        json.dumps(_reassign_memory(entry, old_id, character_id, fresh=character_id != old_id), ensure_ascii=False)
+        for entry in archive.memories
+    )
     await asyncio.to_thread(import_lines, store, memory.writer, lines, owner=character_id, room=room)
     await store.append(new_events)
     return characters.get(character_id), card
 
 
-def reassign_memories(store: Store, lines: Sequence[str], owner: str) -> list[str]:
+MAX_IMPORTED_MEMORIES = 200_000
+
+
+async def import_memories(store: Store, memory: Memory, data: bytes, character_id: str) -> int:
+    """Import exported memories for a character, and return how many were new. Nothing is stored if a line is invalid.
+
+    The character takes the place of the former owner. Rooms in the file belong to another instance, so that the
+    memories get the character's own stream.
+    """
+    room = f"memory:{character_id}"
+    pins_left = MAX_PINS - len(Pins(store).pinned(room, character_id))
+    batches = await run_limited("Reading the memories", len(data), _read_memories, data, character_id, room, pins_left)
+    # One batch at a time becomes objects again, in a thread, so that the event loop runs in between.
+    parsed = (pickle.loads(batch) for batch in batches)  # noqa: S301 - from our own function
+    return await asyncio.to_thread(store_import, store, memory.writer, parsed)
+
+
+def _read_memories(data: bytes, owner: str, room: str, pins_left: int) -> list[bytes]:
+    """The memories of a file, checked, in pickled batches."""
+    if data.count(b"\n") > MAX_IMPORTED_MEMORIES:
+        raise BadImport(
+            f"The file has more than {MAX_IMPORTED_MEMORIES:,} lines.", "Split it, and import one part after the other."
+        )
+    try:
+        lines = data.decode().split("\n")
+    except UnicodeDecodeError:
+        raise BadImport("This is not text.", "Choose a file of JSON lines, exported here.") from None
+    memories = list(parse_import(reassign_memories(lines, owner, pins_left), owner=owner, room=room))
+    return [pickle.dumps(batch) for batch in in_batches(memories)]
+
+
+def reassign_memories(lines: Iterable[str], owner: str, pins_left: int) -> Iterator[str]:
     """Exported memories with another owner, who takes the place of the former one among witnesses.
 
     Lines that are no memory stay as they are, for the importer to refuse. Pins beyond the limit are dropped.
     """
-    pins_left = MAX_PINS - len(Pins(store).pinned(f"memory:{owner}", owner))
-    reassigned: list[str] = []
     for line in lines:
         try:
             entry = json.loads(line)
-        except ValueError:
+        except (ValueError, RecursionError):
             entry = None
         if not isinstance(entry, dict) or not isinstance(entry.get("text"), str):
-            reassigned.append(line)
+            yield line
             continue
         old = str(entry.get("owner"))
         pinned = bool(entry.get("pinned")) and pins_left > 0
         pins_left -= pinned
         moved = {**_reassign_memory(entry, old, owner, fresh=old != owner), "pinned": pinned}
-        reassigned.append(json.dumps(moved, ensure_ascii=False))
-    return reassigned
+        yield json.dumps(moved, ensure_ascii=False)
 
 
 def _relationship_update(imported: Relationship, of: str, toward: str) -> RelationshipUpdated:
@@ -249,17 +290,32 @@ class CharacterImporter:
         """Import a card or an archive; returns the character, and notes about what was unusual in the file."""
         notes: list[str] = []
         if is_character_archive(data):
-            archive = read_character_archive(data)
-            character, card = await import_character(self._store, self._characters, self._memory, archive)
-            if card is not None and (card.files or card.picture):
-                self._workspaces.save_card(character.id, export_card(card, "charx").data, "charx")
+            archive, charx = await run_limited("Reading the character", len(data), _read_archive_file, data)
+            character, _ = await import_character(self._store, self._characters, self._memory, archive)
+            if charx is not None:
+                await asyncio.to_thread(self._workspaces.save_card, character.id, charx, "charx")
         else:
-            imported = import_card(data, file_name)
-            character = await self._characters.save(Identity.from_card(imported.card), imported.card)
-            self._workspaces.save_card(character.id, data, imported.format)
-            notes = imported.notes
+            card, kind, notes = await run_limited("Reading the card", len(data), _read_card_file, data, file_name)
+            character = await self._characters.save(Identity.from_card(card), card)
+            await asyncio.to_thread(self._workspaces.save_card, character.id, data, kind)
         self._workspaces.prepare(character, self._characters.owner())
         return character, notes
+
+
+def _read_card_file(data: bytes, file_name: str) -> ImportedCard:
+    """The card without its pictures and files: they stay in the file, which is kept as it is."""
+    imported = import_card(data, file_name)
+    return imported._replace(card=Card.read(imported.card.document))
+
+
+def _read_archive_file(data: bytes) -> tuple[CharacterArchive, bytes | None]:
+    """The archive without the pictures and files of its card, and a CHARX with them, if there are any."""
+    archive = read_character_archive(data)
+    card = archive.card.card() if archive.card is not None else None
+    if card is None or not (card.files or card.picture):
+        return archive, None
+    bare = archive.model_copy(update={"card": ArchivedCard(document=card.document)})
+    return bare, export_card(card, "charx").data
 
 
 class ExportedTurn(BaseModel):
@@ -423,25 +479,40 @@ class _ImportedChat:
             )
 
 
+async def read_tavern_chat(data: bytes) -> TavernChat:
+    """The chat in a file, with its turns read."""
+    return await run_limited("Reading the chat", len(data), _read_tavern_chat, data)
+
+
+def _read_tavern_chat(data: bytes) -> TavernChat:
+    chat = TavernChat.read(data)
+    _ = chat.turns  # kept by the chat
+    return chat
+
+
 async def import_tavern_chat(
     story: StoryService, store: Store, memory: Memory, character: Character, chat: TavernChat, title: str = ""
 ) -> Chat:
     """Import a SillyTavern chat in one transaction, without calling a model; its memories follow in batches."""
     room = f"room:{new_id()}"
-    new_events = story.opening_events(room, character, Opening(title=title.strip() or f"{character.name} (imported)"))
-    imported = _ImportedChat(room, character, seq=len(new_events))
+    opening = story.opening_events(room, character, Opening(title=title.strip() or f"{character.name} (imported)"))
+    await asyncio.to_thread(
+        _store_tavern_chat, store, memory, _ImportedChat(room, character, len(opening)), opening, chat
+    )
+    return story.chats.chat(room)
+
+
+def _store_tavern_chat(
+    store: Store, memory: Memory, imported: _ImportedChat, opening: list[NewEvent], chat: TavernChat
+) -> None:
     for turn in chat.turns:
         if turn.speaker == "character":
             imported.add_replies(turn)
         else:
             imported.add_message(turn)
-    new_events += imported.new_events
+    new_events = [*opening, *imported.new_events]
     if imported.dropped:
-        new_events.append(NewEvent(room, supersede(imported.dropped), OWNER))
-    await store.append(new_events)
+        new_events.append(NewEvent(imported.room, supersede(imported.dropped), OWNER))
+    store.append_blocking(new_events)
     for start in range(0, len(imported.memories), _MEMORY_BATCH):
-        batch = imported.memories[start : start + _MEMORY_BATCH]
-        planned = memory.writer.plan(batch, by_meaning=False, actor="import")
-        if remembered := [new_event for plan in planned for new_event in plan.new_events]:
-            await store.append(remembered)
-    return story.chats.chat(room)
+        memory.add_many(imported.memories[start : start + _MEMORY_BATCH], actor="import")

@@ -11,7 +11,6 @@ from coterie.base.ids import new_id
 from coterie.characters import (
     STARTER_NAMES,
     Identity,
-    TavernChat,
     Workspaces,
     export_card,
     read_portrait,
@@ -24,6 +23,7 @@ from coterie.modes.story import (
     export_character,
     export_chat,
     import_tavern_chat,
+    read_tavern_chat,
 )
 from coterie.surfaces.web.shared.dependencies import (
     FILE_BODY,
@@ -172,7 +172,7 @@ async def import_chat(
     title: Annotated[str, Query(max_length=200)] = "",
 ) -> ChatResponse:
     character = characters.get(character_id)
-    chat = TavernChat.read(await read_upload(request))
+    chat = await read_tavern_chat(await read_upload(request))
     imported = await import_tavern_chat(story, store, memory, character, chat, title)
     return ChatResponse.of(store, story, imported)
 

@@ -14,8 +14,8 @@ from pydantic import Field, StringConstraints
 from coterie.base.redaction import redact
 from coterie.base.values import Count, Time, clamp_time
 from coterie.characters import Characters
-from coterie.memory import BadImport, Disclosure, Memory, MemoryRecord, MemoryType, export_lines, import_lines
-from coterie.modes.story import reassign_memories
+from coterie.memory import Disclosure, Memory, MemoryRecord, MemoryType, export_lines
+from coterie.modes.story import import_memories as import_exported
 from coterie.surfaces.web.shared.dependencies import (
     FILE_BODY,
     CharactersDep,
@@ -170,14 +170,7 @@ async def import_memories(
     owner: Annotated[str, Query(max_length=200)],
 ) -> MemoryImportResponse:
     character = characters.get(owner)
-    try:
-        lines = (await read_upload(request)).decode().split("\n")
-    except UnicodeDecodeError:
-        raise BadImport("This is not text.", "Choose a file of JSON lines, exported here.") from None
-    moved = reassign_memories(store, lines, character.id)
-    # Rooms in the file belong to another instance.
-    stream = f"memory:{character.id}"
-    added = await asyncio.to_thread(import_lines, store, memory.writer, moved, owner=character.id, room=stream)
+    added = await import_exported(store, memory, await read_upload(request), character.id)
     return MemoryImportResponse(added=added)
 
 
