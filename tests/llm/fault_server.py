@@ -53,17 +53,22 @@ class Connection:
         return self._openai({"delta": {"role": "assistant", "content": word}, "finish_reason": None})
 
     async def end(self, tokens: int = 3) -> None:
-        if self.anthropic:
-            await self.event({"type": "content_block_stop", "index": 0})
-            delta = {"stop_reason": "end_turn", "stop_sequence": None}
-            await self.event({"type": "message_delta", "delta": delta, "usage": {"output_tokens": tokens}})
-            await self.event({"type": "message_stop"})
-        else:
-            await self.event(self._openai({"delta": {}, "finish_reason": "stop"}))
-            usage = {"prompt_tokens": 7, "completion_tokens": tokens, "total_tokens": 7 + tokens}
-            await self.event({**self._openai(None), "usage": usage})
+        for event in self.end_events(tokens):
+            await self.event(event)
+        if not self.anthropic:
             await self.chunk(b"data: [DONE]\n\n")
         await self.raw(b"0\r\n\r\n")
+
+    def end_events(self, tokens: int) -> list[dict[str, Any]]:
+        if self.anthropic:
+            delta = {"stop_reason": "end_turn", "stop_sequence": None}
+            return [
+                {"type": "content_block_stop", "index": 0},
+                {"type": "message_delta", "delta": delta, "usage": {"output_tokens": tokens}},
+                {"type": "message_stop"},
+            ]
+        usage = {"prompt_tokens": 7, "completion_tokens": tokens, "total_tokens": 7 + tokens}
+        return [self._openai({"delta": {}, "finish_reason": "stop"}), {**self._openai(None), "usage": usage}]
 
     async def event(self, data: dict[str, Any]) -> None:
         await self.chunk(self.encode(data))
@@ -251,6 +256,39 @@ def overloaded_in_stream(*words: str) -> Behaviour:
         await connection.send_text(*words)
         error = {"type": "overloaded_error", "message": "Overloaded", "code": "overloaded_error"}
         await connection.event({"type": "error", "error": error})
+        await connection.raw(b"0\r\n\r\n")
+
+    return behave
+
+
+def ends_without_reason(*words: str, closing: bool) -> Behaviour:
+    """Ends the response without saying why; with `closing` with the protocol's last event, as broken servers do."""
+
+    async def behave(connection: Connection) -> None:
+        await connection.begin()
+        await connection.send_text(*words)
+        if closing and connection.anthropic:
+            await connection.event({"type": "content_block_stop", "index": 0})
+            delta = {"stop_reason": None, "stop_sequence": None}
+            await connection.event({"type": "message_delta", "delta": delta, "usage": {"output_tokens": 3}})
+            await connection.event({"type": "message_stop"})
+        elif closing:
+            usage = {"prompt_tokens": 7, "completion_tokens": 3, "total_tokens": 10}
+            await connection.event({**connection.text_event(""), "choices": [], "usage": usage})
+            await connection.chunk(b"data: [DONE]\n\n")
+        await connection.raw(b"0\r\n\r\n")
+
+    return behave
+
+
+def sends_chunks(*chunks: bytes) -> Behaviour:
+    """A stream of any bytes, which ends normally."""
+
+    async def behave(connection: Connection) -> None:
+        await connection.begin()
+        for chunk in chunks:
+            if chunk:
+                await connection.chunk(chunk)
         await connection.raw(b"0\r\n\r\n")
 
     return behave

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import json
+from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from email.utils import format_datetime
 
 import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 
 from coterie.base.clock import ManualClock
 from coterie.llm import errors
@@ -21,6 +24,7 @@ from tests.llm.fault_server import (
     FaultServer,
     closes_without_output,
     empty_answer,
+    ends_without_reason,
     fails,
     hangs_after,
     invalid_json,
@@ -30,7 +34,9 @@ from tests.llm.fault_server import (
     resets_after,
     says,
     sends_byte_by_byte,
+    sends_chunks,
 )
+from tests.untrusted_values import as_json, damaged, mutated
 
 PROMPT = Prompt.of("Who are you?", system="You are Mara.")
 
@@ -354,3 +360,29 @@ async def test_cancelling_the_task_closes_the_providers_connection_at_once(serve
 async def test_a_chain_longer_than_three_fallbacks_is_refused(openai_server: FaultServer) -> None:
     with pytest.raises(ValueError, match="at most 4"):
         settings_for(openai_server, ("a", "b", "c", "d", "e"))
+
+
+@pytest.mark.parametrize("closing", [False, True])
+async def test_a_stream_that_ends_without_a_finish_reason_is_truncated(
+    server: FaultServer, models: Models, closing: bool
+) -> None:
+    server.on("first", ends_without_reason("I am", " half", closing=closing))
+    with pytest.raises(errors.Unreachable) as caught:
+        await models.stream(Role.NARRATIVE, PROMPT).finish()
+    assert caught.value.partial == "I am half" and caught.value.retryable
+
+
+@settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(data=st.data())
+async def test_any_stream_ends_with_an_answer_or_an_error_of_ours(
+    server: FaultServer, make_models: MakeModels, sleeps: SleepRecorder, data: st.DataObject
+) -> None:
+    connection = Connection(server, {"model": "first"}, None)  # type: ignore[arg-type]
+    events = [connection.text_event("Hello"), *connection.end_events(3)]
+    changed = data.draw(st.lists(st.sampled_from(events).flatmap(mutated), max_size=4))
+    chunks = [b"event: x\ndata: " + as_json(event) + b"\n\n" for event in changed]
+    chunks += [data.draw(damaged(connection.encode(events[0])))]
+    server.on("first", sends_chunks(*chunks))
+    models = make_models(settings_for(server, ("first",)), sleep=sleeps)
+    with suppress(errors.ModelError):
+        await models.ask(Role.NARRATIVE, PROMPT)

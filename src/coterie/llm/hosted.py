@@ -11,8 +11,10 @@ from collections.abc import AsyncGenerator, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Literal
 
+from coterie.base.errors import CoterieError
+from coterie.base.logging import get_logger
 from coterie.base.network import is_loopback_url
-from coterie.llm.errors import KeyRejected, RequestsForbidden, Unreachable
+from coterie.llm.errors import BadAnswer, KeyRejected, RequestsForbidden, Unreachable
 from coterie.llm.messages import (
     Chunk,
     CompletionRequest,
@@ -28,6 +30,7 @@ from coterie.llm.settings import ProviderSpec
 if TYPE_CHECKING:
     from pydantic_ai.models import Model, StreamedResponse
 
+_log = get_logger(__name__)
 _allowed = True
 
 
@@ -79,12 +82,10 @@ class HostedProvider:
 
         prompt = request.prompt
         native = bool(self._spec.native_schema and model.profile.get("supports_json_schema_output"))
+        messages = to_messages(prompt, native_schema=native)
+        parameters = to_parameters(prompt, native_schema=native)
         try:
-            async with model.request_stream(
-                to_messages(prompt, native_schema=native),
-                to_settings(prompt),
-                to_parameters(prompt, native_schema=native),
-            ) as response:
+            async with model.request_stream(messages, to_settings(prompt), parameters) as response:
                 async for event in response:
                     if type(event) is PartDeltaEvent and type(event.delta) is TextPartDelta:
                         if event.delta.content_delta:
@@ -97,6 +98,12 @@ class HostedProvider:
                 yield _finished(response, target)
         except (AgentRunError, UserError) as error:
             raise map_error(error, target) from error
+        except CoterieError:
+            raise
+        except Exception as error:
+            # A server can send JSON of any shape, and the libraries check little of it.
+            _log.warning("a model's response could not be read", model=target, exc_info=error)
+            raise BadAnswer(f"{target} sent an invalid response ({type(error).__name__}).", "Try again.") from error
 
     async def close(self) -> None:
         models, self._models = self._models, {}
@@ -180,8 +187,9 @@ def _other_chunk(event: object) -> Chunk | None:
 
 def _finished(response: StreamedResponse, target: str) -> Finished:
     raw_reason = (response.provider_details or {}).get("finish_reason")
-    if response.finish_reason is None and raw_reason is None:
-        # For the library a stream that breaks off is complete; only the finish reason shows that it is.
+    if not raw_reason and response.finish_reason != "content_filter":
+        # For the library a stream that breaks off is complete, and it makes up a reason; only the server's own reason
+        # shows that it is. A refusal has none.
         raise Unreachable(f"{target} broke off before the end of its answer.", "Try again.")
     usage = response.usage
     return Finished(
