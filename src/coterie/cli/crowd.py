@@ -86,6 +86,30 @@ def gateway(
     run_gateway(Paths.locate(), room, bus, seconds)
 
 
+@crowd_app.command()
+def invite(
+    name: Annotated[str, typer.Argument(help="The guest's name in the chat.")],
+    room: RoomName = "late-shift",
+    days: Annotated[float, typer.Option(help="How long the token is valid.", min=0.01, max=3_650)] = 30,
+) -> None:
+    """Create a token with which a guest can post in a room under this name, over WebSocket or NATS."""
+    from coterie.base.clock import SystemClock
+    from coterie.characters import CharacterQueries
+    from coterie.eventstore import LogReader
+    from coterie.modes.crowd import ChatIdentity, ChatTokens, check_guest_name
+
+    configs, paths = _configs(), Paths.locate()
+    personas = configs.personas_in(configs.room(room))
+    owner = ["you"]
+    if paths.database.exists():
+        with closing(LogReader(paths.database)) as reader:
+            owner.append(CharacterQueries(reader).owner().name)
+    guest = ChatIdentity(check_guest_name(name, [*owner, *(persona.name for persona in personas)]))
+    token = ChatTokens.from_folder(paths.root, SystemClock()).issue(room, guest, days)
+    typer.echo(f"{guest.name} can post in {room} for {days:g} days. Give this token to nobody else:")
+    typer.echo(token)
+
+
 @crowd_app.command("create-characters")
 def create_characters(
     names: Annotated[list[str] | None, typer.Argument(help="Names of personas; all of them if none is given.")] = None,

@@ -24,16 +24,18 @@ from coterie.eventstore import Bus
 from coterie.llm import Models
 from coterie.memory import Memory
 from coterie.modes.crowd import (
-    ChatAuthor,
+    ChatIdentity,
     ChatMessage,
-    ChatPost,
+    ChatTokens,
     CrowdRoom,
     CrowdService,
     LineSource,
+    SenderPost,
     StreamContext,
     contexts_from_lines,
 )
 
+_YOU = ChatIdentity("you", "owner")
 TYPED = "-"
 """The stream that means lines of standard input."""
 
@@ -72,24 +74,26 @@ def run_gateway(paths: Paths, name: str, bus: str, seconds: float | None) -> Non
 
 
 async def _gateway(paths: Paths, name: str, bus: str, seconds: float | None) -> None:
-    from coterie.modes.crowd import Broker, ClusterGateway, CrowdConfigs, Gateway, admission_for
+    from coterie.modes.crowd import Broker, ClusterGateway
 
-    configs = CrowdConfigs([Paths.locate().root / "configs"])
-    rules = configs.room(name)
-    with open_store(paths) as store:
-        gateway = Gateway(
-            store, admission_for(rules, configs.personas_in(rules), configs.moderator(rules)), SystemClock()
-        )
-        await gateway.recover()
+    clock, configured = SystemClock(), Paths.locate()
+    supervisor = Supervisor(clock)
+    with open_store(paths, clock=clock) as store:
+        models = Models(load_settings(configured).settings.models, clock=clock, store=store)
+        crowd = CrowdService(store, Memory(store, clock=clock), models, clock, configured.root / "configs", supervisor)
+        room = await crowd.room(name)
         broker = await Broker.connect(bus)
-        supervisor = Supervisor()
+        tokens = ChatTokens.from_folder(configured.root, clock)
+        task = supervisor.start(f"gateway: {name}", ClusterGateway(broker, room.gateway, store.bus, tokens).run)
         typer.echo(f"The gateway of {name} listens on {bus}.")
         try:
-            await supervisor.start(f"gateway: {name}", ClusterGateway(broker, gateway, store.bus).run).wait(seconds)
+            await task.wait(seconds)
         finally:
+            await task.stop()
+            await crowd.close()
             await supervisor.stop()
-            await gateway.flush()
             await broker.close()
+            await models.close()
 
 
 @asynccontextmanager
@@ -145,8 +149,13 @@ async def _terminal_session(paths: Paths, plan: CrowdRun) -> None:
 async def _serve(room: CrowdRoom, port: int) -> asyncio.Server:
     from coterie.surfaces.websocket import serve
 
-    typer.echo(f"The chat is at ws://127.0.0.1:{port}/rooms/{room.rules.name}")
-    return await serve({room.rules.name: room}, port=port)
+    name = room.rules.name
+    tokens = ChatTokens.from_folder(Paths.locate().root, SystemClock())
+    own = tokens.issue(name, _YOU)
+    typer.echo(f"The chat is at ws://127.0.0.1:{port}/rooms/{name}")
+    typer.echo(f"To post as yourself: ws://127.0.0.1:{port}/rooms/{name}?token={own}")
+    typer.echo(f"For a guest: coterie crowd invite NAME --room {name}")
+    return await serve({name: room}, port=port, tokens=tokens)
 
 
 async def _typed_lines() -> AsyncIterator[str]:
@@ -160,9 +169,8 @@ async def _send_typed_lines(room: CrowdRoom) -> None:
         return
     async for line in _typed_lines():
         if text := line.strip():
-            author = ChatAuthor(name="you", kind="human")
             try:
-                await room.gateway.post(ChatPost(id=new_id(), room=room.rules.name, author=author, text=text))
+                await room.gateway.post_from(_YOU, SenderPost(id=new_id(), room=room.rules.name, text=text))
             except CoterieError as error:
                 typer.echo(f"  ({error})", err=True)
 

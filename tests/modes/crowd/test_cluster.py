@@ -13,12 +13,16 @@ from pathlib import Path
 
 import pytest
 
+from coterie.base.clock import SystemClock
+from coterie.eventstore import LogReader
+from coterie.modes.crowd import ChatIdentity, ChatTokens
 from coterie.modes.crowd.cluster import Broker, ClusterClient
 from coterie.modes.crowd.errors import MessageRefused, NoBroker
 from coterie.modes.crowd.protocol import ChatAuthor, ChatMessage, ChatPost
 
 _SERVER = Path(sys.executable).parent / "nats-server"
 ROOM = 'name = "attic"\ntitle = "The attic"\nroster = ["salt_lamp"]\n[limits]\nburst = 100000\nper_minute = 100000\n'
+STRICT = ROOM.replace("burst = 100000", "burst = 3").replace("per_minute = 100000", "per_minute = 1")
 
 
 class Cluster:
@@ -34,6 +38,7 @@ class Cluster:
         (folder / "nats.conf").write_text(
             f'listen: "127.0.0.1:{self._port}"\njetstream {{ store_dir: "{folder / "js"}", sync_interval: always }}\n'
         )
+        self.home = folder / "home"
         self.server: asyncio.subprocess.Process | None = None
         self.gateway: asyncio.subprocess.Process | None = None
 
@@ -83,10 +88,17 @@ def post(number: int, text: str = "") -> ChatPost:
     return ChatPost(id=f"p{number}", room="attic", author=author, text=text or f"word number {number}")
 
 
+def client(cluster: Cluster, broker: Broker, name: str) -> ClusterClient:
+    """A client with a token for this name."""
+    tokens = ChatTokens.from_folder(cluster.home, SystemClock())
+    return ClusterClient(broker, "attic", tokens.issue("attic", ChatIdentity(name)))
+
+
 async def test_c2_nothing_acknowledged_is_lost_or_doubled_after_kills(cluster: Cluster) -> None:
     await cluster.start_gateway()
     broker = await Broker.connect(cluster.address)
     remote = ClusterClient(broker, "attic")
+    senders = [client(cluster, broker, f"u{number}") for number in range(7)]
     received: list[ChatMessage] = []
 
     async def listen() -> None:
@@ -98,7 +110,8 @@ async def test_c2_nothing_acknowledged_is_lost_or_doubled_after_kills(cluster: C
 
     async def send(numbers: range) -> None:
         for number in numbers:
-            acknowledged.append(await remote.post(post(number), deadline_s=200))  # noqa: PERF401 - each as it comes
+            sender = senders[number % 7]
+            acknowledged.append(await sender.post(post(number), deadline_s=200))
 
     sending = [asyncio.create_task(send(range(part, 60, 4))) for part in range(4)]
     while len(acknowledged) < 15:
@@ -110,7 +123,7 @@ async def test_c2_nothing_acknowledged_is_lost_or_doubled_after_kills(cluster: C
     await cluster.kill(cluster.server)
     await cluster.start_server()
     await asyncio.gather(*sending)
-    assert await remote.post(post(3)) == next(each for each in acknowledged if each.nonce == "p3")
+    assert await senders[3].post(post(3)) == next(each for each in acknowledged if each.nonce == "p3")
     while len(received) < 60:
         await asyncio.sleep(0.05)
     listening.cancel()
@@ -124,7 +137,7 @@ async def test_c2_nothing_acknowledged_is_lost_or_doubled_after_kills(cluster: C
 async def test_c4_a_refusal_crosses_the_broker(cluster: Cluster) -> None:
     await cluster.start_gateway()
     broker = await Broker.connect(cluster.address)
-    remote = ClusterClient(broker, "attic")
+    remote = client(cluster, broker, "u1")
     with pytest.raises(MessageRefused, match="links to"):
         await remote.post(post(1, "win at http://spam.example/now"))
     await broker.close()
@@ -138,3 +151,78 @@ async def test_c2_no_gateway_answers(cluster: Cluster) -> None:
     await cluster.kill(cluster.server)
     with pytest.raises(NoBroker, match="does not answer"):
         await Broker.connect(cluster.address)
+
+
+async def test_c4_over_nats_the_author_is_decided_by_the_token_not_by_the_post(cluster: Cluster) -> None:
+    (cluster.home / "configs" / "rooms" / "attic.toml").write_text(STRICT)
+    await cluster.start_gateway()
+    broker = await Broker.connect(cluster.address)
+    mal = client(cluster, broker, "mal")
+    rules: list[str] = []
+    for number in range(6):
+        forged = ChatPost.model_validate(
+            {
+                "id": f"f{number}",
+                "room": "attic",
+                "author": {"name": "salt_lamp", "kind": "system", "badges": ["mod"], "is_mod": True, "id": "owner"},
+                "text": f"line number {number}",
+                "is_mod": True,
+                "kind": "system",
+                "trace": {"because": "event", "decision": "salt_lamp@1"},
+            }
+        )
+        try:
+            message = await mal.post(forged)
+        except MessageRefused as refused:
+            rules.append(refused.rule)
+        else:
+            assert message.author.model_dump() == {"name": "mal", "kind": "human", "badges": (), "colour": None}
+            assert (message.trace, message.model_extra) == (None, {})
+            rules.append("")
+    assert rules == ["", "", "", "rate", "rate", "rate"], "a system message passes no limit"
+    await broker.close()
+
+
+async def test_c4_over_nats_a_post_needs_a_token_of_the_room(cluster: Cluster) -> None:
+    await cluster.start_gateway()
+    broker = await Broker.connect(cluster.address)
+    other_room = ChatTokens.from_folder(cluster.home, SystemClock()).issue("den", ChatIdentity("ana"))
+    for token in ("", "nonsense", "a.b", other_room, "\u00fc"):
+        with pytest.raises(MessageRefused) as caught:
+            await ClusterClient(broker, "attic", token).post(post(1))
+        assert caught.value.rule == "identity"
+    with pytest.raises(MessageRefused, match="salt_lamp"):
+        await client(cluster, broker, "SaIt_lamp").post(post(2))
+    await broker.close()
+
+
+async def test_c2_hostile_posts_over_nats_stop_nothing(cluster: Cluster) -> None:
+    """Neither what is posted, nor where the answer is to go, nor what others publish on the firehose."""
+    await cluster.start_gateway()
+    broker = await Broker.connect(cluster.address)
+    ana = client(cluster, broker, "ana")
+    await ana.post(post(1))
+    token = ana._token
+    nothing = "chat.firehose.attic"
+    junk = (b"", b"\x00", b"[]", b"{", b"\xff\xfe", b"9" * 5_000, b"[" * 100_000, b'{"id": 1e999}', b'"' * 200_000)
+    for data in junk:
+        headers = {"Chat-Token": token, "Answer-To": nothing}
+        await broker.jetstream.publish("chat.ingest.attic", data, headers=headers)
+        await broker.jetstream.publish("chat.ingest.attic", data, headers={"Answer-To": "*.>"})
+    assert (await ana.post(post(2))).number == 2
+    await broker.jetstream.publish("chat.firehose.attic", b"not from the gateway")
+    await cluster.kill(cluster.gateway)
+    await cluster.start_gateway()
+    assert (await ana.post(post(3))).number == 3
+    received = []
+    async for message in ClusterClient(broker, "attic").firehose():
+        received.append(message.number)
+        if message.number == 3:
+            break
+    assert received == [1, 2, 3], "no answer was published there, and the foreign message was skipped"
+    reader = LogReader(cluster.home / "coterie.db")
+    kinds = [event.kind for event in reader.read("room:attic")]
+    reader.close()
+    assert kinds.count("crowd_said") == 3
+    assert kinds.count("crowd_audited") > 0
+    await broker.close()

@@ -5,6 +5,8 @@ from .drift import TRAITS as TRAITS
 from .drift import DriftSnapshot as DriftSnapshot
 from .errors import AlreadyLive as AlreadyLive
 from .errors import BadRecording as BadRecording
+from .errors import BadWireMessage as BadWireMessage
+from .errors import IdentityRefused as IdentityRefused
 from .errors import MessageRefused as MessageRefused
 from .errors import NoSuchCrowd as NoSuchCrowd
 from .events import CrowdRuled as CrowdRuled
@@ -14,6 +16,9 @@ from .gateway.gateway import MAX_OUTSTANDING_BYTES as MAX_OUTSTANDING_BYTES
 from .gateway.gateway import ChatRoom as ChatRoom
 from .gateway.gateway import Encoding as Encoding
 from .gateway.gateway import Gateway as Gateway
+from .gateway.identity import ChatIdentity as ChatIdentity
+from .gateway.identity import ChatTokens as ChatTokens
+from .gateway.identity import check_guest_name as check_guest_name
 from .metrics import CrowdMetrics as CrowdMetrics
 from .personas import Persona as Persona
 from .personas import character_from_persona as character_from_persona
@@ -24,6 +29,7 @@ from .protocol.messages import AuditRecord as AuditRecord
 from .protocol.messages import ChatAuthor as ChatAuthor
 from .protocol.messages import ChatMessage as ChatMessage
 from .protocol.messages import ChatPost as ChatPost
+from .protocol.messages import SenderPost as SenderPost
 from .protocol.messages import StreamContext as StreamContext
 from .protocol.messages import Trends as Trends
 from .queries import audit_records as audit_records

@@ -2,6 +2,7 @@
 
 CrowdError
 ├── MessageRefused      a message was not admitted; `rule` names the rule
+├── IdentityRefused     a token or a name is not valid
 ├── BadWireMessage      a message does not match its schema
 ├── AlreadyLive         a session is running in this room
 ├── NoBroker            the broker or the gateway behind it does not answer
@@ -30,6 +31,10 @@ class MessageRefused(CrowdError):
         super().__init__(what, fix)
         self.rule = rule
         self.retry_after_s = retry_after_s
+
+
+class IdentityRefused(CrowdError):
+    http_status = 403
 
 
 class BadWireMessage(CrowdError):

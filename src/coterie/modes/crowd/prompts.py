@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 
 from coterie.llm import PromptMessage
 from coterie.modes.crowd.personas import Persona, Situation
-from coterie.modes.crowd.protocol.messages import SpeakReason
+from coterie.modes.crowd.protocol.messages import RESERVED_NAMES, SpeakReason
 
 _SITUATIONS: dict[str, Situation] = {
     "hype": "hype",
@@ -72,7 +72,7 @@ _QUOTATION_MARKS = frozenset('"“”„‟«»″‶〃〝〞〟＂❝❞🙶�
 _JOINERS = "\u200c\u200d"
 """Format characters that belong to words and emoji; all others are removed."""
 _NOT_IN_LABEL = re.compile(r"[^\w.-]+")
-_RESERVED_LABELS = frozenset(["streamer", "system", "assistant", "user", "others_in_the_chat"])
+_RESERVED_LABELS = frozenset([*RESERVED_NAMES, "others_in_the_chat"])
 
 
 def quote(text: str) -> str:

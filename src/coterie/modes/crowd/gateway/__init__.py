@@ -10,12 +10,15 @@ from coterie.modes.crowd.gateway.gateway import (
     Gateway,
     Socket,
 )
+from coterie.modes.crowd.gateway.identity import ChatIdentity, ChatTokens, check_guest_name
 
 __all__ = [
     "MAX_OUTSTANDING_BYTES",
     "Admission",
     "Admitted",
+    "ChatIdentity",
     "ChatRoom",
+    "ChatTokens",
     "Encoding",
     "Fanout",
     "Frame",
@@ -24,4 +27,5 @@ __all__ = [
     "RoomLimits",
     "Socket",
     "changed_modes",
+    "check_guest_name",
 ]

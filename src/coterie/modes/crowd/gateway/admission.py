@@ -15,6 +15,7 @@ from pydantic import Field
 from coterie.base.config import Section
 from coterie.modes.crowd.errors import MessageRefused
 from coterie.modes.crowd.events import CrowdRuled
+from coterie.modes.crowd.gateway.identity import name_skeleton
 from coterie.modes.crowd.moderation import ModerationFinding, Moderator
 from coterie.modes.crowd.protocol import AuditRecord, ChatAuthor, ChatMessage, ChatPost
 from coterie.modes.crowd.protocol.messages import MAX_MESSAGE_CHARS, ONE_LINE
@@ -22,6 +23,8 @@ from coterie.modes.crowd.protocol.messages import MAX_MESSAGE_CHARS, ONE_LINE
 _MAX_AUTHORS = 50_000
 _MENTION = re.compile(r"@([\w.-]*\w)")
 _ONE_LINE = re.compile(ONE_LINE)
+_CONTROLS = re.compile("[\x80-\x9f\u202a-\u202e\u2066-\u2069]")
+"""Control characters beyond ASCII, and those that change the direction of all that follows."""
 _MAX_REMEMBERED = 20_000
 
 
@@ -44,6 +47,10 @@ ROOM_MODES = ("slow_mode_s", "followers_only")
 def changed_modes(before: RoomLimits, after: RoomLimits) -> tuple[str, ...]:
     """The names of the modes that differ."""
     return tuple(name for name in ROOM_MODES if getattr(before, name) != getattr(after, name))
+
+
+_AUDIT_LIMITS = RoomLimits(burst=20, per_minute=60)
+"""Audit records of refusals per author."""
 
 
 class TokenBuckets:
@@ -117,7 +124,7 @@ class ModerationState:
 
     def check(self, author: ChatAuthor, now_ms: int) -> None:
         """Raise `MessageRefused` if this author may not post now."""
-        if self.killed and author.kind != "system":
+        if self.killed:
             raise MessageRefused("killed", "This room is switched off.", "Wait until a moderator switches it on again.")
         name = author.name.casefold()
         if name in self._banned:
@@ -125,8 +132,6 @@ class ModerationState:
         if (until := self._timed_out_until.get(name, 0)) > now_ms:
             seconds = (until - now_ms) / 1_000
             raise MessageRefused("timeout", "You are timed out.", f"Come back in {seconds:.0f} s.", seconds)
-        if author.kind == "system":
-            return
         if self.followers_only and author.kind == "human" and name not in self._followers:
             raise MessageRefused("followers", "Only followers may chat here.", "Follow the room first.")
         if self.slow_ms and (wait := self._last_message_ms.get(name, -self.slow_ms) + self.slow_ms - now_ms) > 0:
@@ -172,7 +177,16 @@ class Admission:
         self.moderator = moderator
         self._buckets = TokenBuckets(limits)
         self._emotes = frozenset(emotes)
-        self._names = {name.casefold(): name for name in names}
+        self._names: dict[str, str] = {}
+        self._reserved: dict[str, str] = {}
+        """The skeleton of each persona's name → the name."""
+        self._moderators: dict[str, str] = {}
+        self._checked_names: dict[tuple[str, bool], str] = {}
+        """Author and whether it is a guest → whose name it looks like, or nothing."""
+        self._audit_budget = TokenBuckets(_AUDIT_LIMITS)
+        self._unaudited: dict[str, int] = {}
+        """Author → refusals without an audit record of their own since the last one."""
+        self.add_names(names)
         self._sent: OrderedDict[tuple[str, str], ChatMessage] = OrderedDict()
 
     def change_rules(self, moderator: Moderator, limits: RoomLimits, changed: Collection[str] = ()) -> None:
@@ -182,8 +196,16 @@ class Admission:
         self.moderation_state.apply_limits(limits, changed)
 
     def add_names(self, names: Iterable[str]) -> None:
-        """Add names that can be mentioned."""
-        self._names |= {name.casefold(): name for name in names}
+        """Add names of personas: they can be mentioned, and nobody else can post under them."""
+        for name in names:
+            self._names[name.casefold()] = name
+            self._reserved[name_skeleton(name)] = name
+        self._checked_names.clear()
+
+    def add_moderator(self, name: str) -> None:
+        """Add the name of a moderator, under which no guest can post."""
+        self._moderators[name_skeleton(name)] = name
+        self._checked_names.clear()
 
     def remember(self, message: ChatMessage) -> None:
         """Take the number and the sender's id of an admitted message into account."""
@@ -201,18 +223,19 @@ class Admission:
         if self.last_number == message.number:
             self.last_number -= 1
 
-    def admit(self, post: ChatPost, now_ms: int) -> Admitted | Refused:
+    def admit(self, post: ChatPost, now_ms: int, *, guest: bool = False) -> Admitted | Refused:
+        """`guest` is whether the post comes from a guest, as the receiver of the connection knows."""
         author = post.author
         if (earlier := self._sent.get((author.name, post.id))) is not None:
             return Admitted(earlier, duplicate=True)
         try:
-            text = self._check(post, now_ms)
+            text = self._check(post, now_ms, guest)
         except MessageRefused as refused:
-            return Refused(refused, (self._audit("refused", refused.rule, refused.what, author, post.id, now_ms),))
+            return Refused(refused, self.audit_refusal(refused.rule, refused.what, author, post.id, now_ms))
         verdict = self.moderator.check(text, strict=author.kind == "persona")
         if verdict.findings and (refusal := verdict.refusal) is not None:
             error = MessageRefused(refusal.rule, refusal.reason, "Rephrase it.")
-            return Refused(error, (self._audit_finding(refusal, author, post.id, now_ms),))
+            return Refused(error, self.audit_refusal(refusal.rule, refusal.reason, author, post.id, now_ms))
         self.moderation_state.record_message(author, now_ms)
         self.last_number += 1
         text = verdict.text
@@ -240,29 +263,61 @@ class Admission:
             message, tuple(self._audit_finding(each, author, message.id, now_ms) for each in verdict.findings)
         )
 
-    def _check(self, post: ChatPost, now_ms: int) -> str:
+    def _check(self, post: ChatPost, now_ms: int, guest: bool) -> str:
         if post.room != self.room:
             raise MessageRefused("room", f"This is the room {self.room}, not {post.room}.", "Send it to its own room.")
         text = post.text.strip()
-        if not text or not (text.isprintable() or _ONE_LINE.match(text)):
-            raise MessageRefused("shape", "A message is one line of text.", "Leave out line breaks.")
         if len(text) > MAX_MESSAGE_CHARS:
             raise MessageRefused(
                 "length", f"A message has at most {MAX_MESSAGE_CHARS} characters.", "Shorten it, or split it in two."
             )
+        if not text or not (text.isprintable() or (_ONE_LINE.match(text) and not _CONTROLS.search(text))):
+            raise MessageRefused(
+                "shape", "A message is one line of text.", "Leave out line breaks and control characters."
+            )
+        if post.author.kind != "persona" and (other := self._name_clash(post.author.name, guest)):
+            raise MessageRefused(
+                "name", f"{post.author.name} looks like {other}, who is somebody else here.", "Choose another name."
+            )
         self.moderation_state.check(post.author, now_ms)
-        if post.author.kind != "system" and (wait := self._buckets.take(post.author.name.casefold(), now_ms)):
+        if (wait := self._buckets.take(post.author.name.casefold(), now_ms)) > 0:
             raise MessageRefused("rate", "You are sending too fast.", f"Try again in {wait:.0f} s.", wait)
         return text
+
+    def _name_clash(self, name: str, guest: bool) -> str:
+        """Whose name a person's name looks like; empty if it is nobody else's."""
+        clash = self._checked_names.get((name, guest))
+        if clash is None:
+            skeleton = name_skeleton(name)
+            clash = self._reserved.get(skeleton) or (self._moderators.get(skeleton) if guest else None) or ""
+            if len(self._checked_names) >= _MAX_AUTHORS:
+                self._checked_names.clear()
+            self._checked_names[name, guest] = clash
+        return clash
 
     def _mentions(self, text: str) -> tuple[str, ...]:
         known_names = (self._names.get(name.casefold()) for name in _MENTION.findall(text))
         return tuple(dict.fromkeys(name for name in known_names if name is not None))
 
+    def audit_refusal(
+        self, rule: str, reason: str, author: ChatAuthor, message: str | None, now_ms: int
+    ) -> tuple[AuditRecord, ...]:
+        """The record of a refusal. In a flood only some get one, which says how many others there were."""
+        name = author.name.casefold()
+        if self._audit_budget.take(name, now_ms) > 0:
+            if len(self._unaudited) < _MAX_AUTHORS:
+                self._unaudited[name] = self._unaudited.get(name, 0) + 1
+            return ()
+        if others := self._unaudited.pop(name, 0):
+            reason = f"{reason} {others} other refusals of this author have no record of their own."
+        return (self._audit("refused", rule, reason, author, message, now_ms),)
+
     def _audit_finding(self, finding: ModerationFinding, author: ChatAuthor, message: str, now_ms: int) -> AuditRecord:
         return self._audit(finding.action, finding.rule, finding.reason, author, message, now_ms)
 
-    def _audit(self, action: str, rule: str, reason: str, author: ChatAuthor, message: str, now_ms: int) -> AuditRecord:
+    def _audit(
+        self, action: str, rule: str, reason: str, author: ChatAuthor, message: str | None, now_ms: int
+    ) -> AuditRecord:
         return AuditRecord(
             room=self.room, ts=now_ms, action=action, rule=rule, reason=reason, author=author, message=message
         )

@@ -19,7 +19,8 @@ from coterie.eventstore import Bus, BusMessage, NewEvent, Payload, Store
 from coterie.modes.crowd.errors import MessageRefused
 from coterie.modes.crowd.events import CrowdAudited, CrowdGoverned, CrowdRuled, CrowdSaid, room_stream
 from coterie.modes.crowd.gateway.admission import Admission, Admitted, RoomLimits
-from coterie.modes.crowd.protocol import AuditRecord, ChatAuthor, ChatMessage, ChatPost, Subjects
+from coterie.modes.crowd.gateway.identity import ChatIdentity
+from coterie.modes.crowd.protocol import AuditRecord, ChatAuthor, ChatMessage, ChatPost, SenderPost, Subjects
 
 _log = get_logger(__name__)
 TICK_S = 0.05
@@ -79,15 +80,20 @@ class Fanout:
         self._timer: asyncio.TimerHandle | None = None
         self.last_sent = last_sent
         """The number of the last message sent. Newer ones are pending and in no snapshot."""
+        self._cached_snapshot: tuple[tuple[int, int], Frame] | None = None
         self.frames = 0
         self.dropped = 0
 
     def join(self, socket: Socket, missed: Sequence[ChatMessage] | None = None) -> None:
-        """Add a reader: a new one gets a snapshot, a returning one what it `missed`."""
-        self.flush()
+        """Add a reader: a new one gets a snapshot, a returning one what it `missed`.
+
+        What is pending reaches a new reader with the next tick, so that many joins cause no frames for the others. A
+        returning one may know some of it already, so it is sent before.
+        """
         if missed is None:
             first = self._snapshot_frame()
         else:
+            self.flush()
             known = missed[-1].number if missed else 0
             since = [message for message in self._snapshot(_SNAPSHOT_SIZE) if known and message.number > known]
             first = encode_frame(
@@ -138,7 +144,10 @@ class Fanout:
             data: bytes = getattr(frame, encoding)
             writes = list(active.values())  # a reader paused by its write leaves the dict
             for write in writes:
-                write(data)
+                try:
+                    write(data)
+                except Exception:
+                    self._remove_failed(encoding, write)
             self.frames += len(writes)
         if resuming:
             snapshot = self._snapshot_frame()
@@ -147,13 +156,23 @@ class Fanout:
                 socket.write(getattr(snapshot, socket.encoding))
             self.frames += len(resuming)
 
+    def _remove_failed(self, encoding: Encoding, write: Write) -> None:
+        """A reader that cannot be written to is removed; the others get their frame."""
+        _log.exception("crowd reader removed")
+        active = self._active[encoding]
+        for socket in [socket for socket, other in active.items() if other == write]:
+            self.leave(socket)
+
     def _activate(self, socket: Socket) -> None:
         self._active[socket.encoding][socket] = socket.write
 
     def _snapshot_frame(self) -> Frame:
-        return encode_frame(
-            "snapshot", [message for message in self._snapshot(_SNAPSHOT_SIZE) if message.number <= self.last_sent]
-        )
+        """The snapshot, encoded once for all readers that join between two ticks."""
+        messages = [message for message in self._snapshot(_SNAPSHOT_SIZE) if message.number <= self.last_sent]
+        key = (len(messages), messages[-1].number if messages else 0)
+        if self._cached_snapshot is None or self._cached_snapshot[0] != key:
+            self._cached_snapshot = (key, encode_frame("snapshot", messages))
+        return self._cached_snapshot[1]
 
 
 def encode_frame(kind: str, messages: Sequence[ChatMessage]) -> Frame:
@@ -195,13 +214,28 @@ class Gateway:
                 self._recent.append(event.payload.message)
         for event in await self._store.read(self.stream, kinds=["crowd_ruled", "crowd_governed"], limit=100_000):
             if isinstance(event.payload, CrowdRuled):
+                self.admission.add_moderator(event.payload.by)
                 self.admission.moderation_state.apply(event.payload)
             elif isinstance(event.payload, CrowdGoverned) and event.payload.changed:
                 limits = RoomLimits.model_validate(event.payload.rules["limits"])
                 self.admission.moderation_state.apply_limits(limits, event.payload.changed)
 
-    def post(self, post: ChatPost) -> asyncio.Future[ChatMessage]:
-        """Return a future of the stored message; it raises `MessageRefused` if the post is not admitted."""
+    def post_from(self, identity: ChatIdentity, sent: SenderPost) -> asyncio.Future[ChatMessage]:
+        """Post what a person sent, under the name that the receiver of the connection has established."""
+        post = ChatPost(
+            id=sent.id,
+            room=sent.room,
+            author=ChatAuthor(name=identity.name, kind="human"),
+            text=sent.text,
+            reply_to=sent.reply_to,
+        )
+        return self.post(post, guest=identity.role == "guest")
+
+    def post(self, post: ChatPost, *, guest: bool = False) -> asyncio.Future[ChatMessage]:
+        """Return a future of the stored message; it raises `MessageRefused` if the post is not admitted.
+
+        The caller vouches for the author. What people send goes through `post_from`.
+        """
         answer: asyncio.Future[ChatMessage] = asyncio.get_running_loop().create_future()
         if len(self._waiting) >= MAX_WAITING_POSTS:
             self.overflows += 1
@@ -209,7 +243,7 @@ class Gateway:
                 MessageRefused("busy", "The room has more messages than it can store.", "Try again in a moment.", 2.0)
             )
             return answer
-        decision = self.admission.admit(post, self.now_ms())
+        decision = self.admission.admit(post, self.now_ms(), guest=guest)
         if decision.audits:
             self._new_events.extend(
                 NewEvent(self.stream, CrowdAudited(record=audit), "gateway") for audit in decision.audits
@@ -223,6 +257,12 @@ class Gateway:
         self._start_writing()
         return answer
 
+    def audit_stranger(self, rule: str, reason: str) -> None:
+        """Record the refusal of a post whose sender is not known."""
+        stranger = ChatAuthor(name="unknown sender", kind="human")
+        for record in self.admission.audit_refusal(rule, reason, stranger, None, self.now_ms()):
+            self.record(CrowdAudited(record=record), "gateway")
+
     def record(self, payload: Payload, actor: str = "crowd") -> None:
         """Store another event of the room, in order with the messages, as a replay requires."""
         self._new_events.append(NewEvent(self.stream, payload, actor))
@@ -230,6 +270,7 @@ class Gateway:
 
     async def moderate(self, ruling: CrowdRuled) -> None:
         """Apply a moderator's decision at once, with an audit record."""
+        self.admission.add_moderator(ruling.by)
         self.admission.moderation_state.apply(ruling)
         record = AuditRecord(
             room=self.admission.room,
@@ -263,21 +304,32 @@ class Gateway:
         """Return the newest messages, oldest first."""
         return list(self._recent)[-count:]
 
-    async def after(self, number: int) -> list[ChatMessage]:
-        """Return every message after a number, from the log if they are no longer in memory."""
+    async def after(self, number: int, limit: int | None = None) -> list[ChatMessage]:
+        """Return the messages after a number, oldest first; from the log if they are no longer in memory."""
         if not self._recent or self._recent[0].number <= number + 1:
-            return [message for message in self._recent if message.number > number]
-        newest_first: list[ChatMessage] = []
-        seq = await self._store.head(self.stream) + 1
-        while seq > 1 and (not newest_first or newest_first[-1].number > number + 1):
-            seq = max(1, seq - _PAGE_SIZE)
-            page = await self._store.read(self.stream, after=seq - 1, limit=_PAGE_SIZE, kinds=["crowd_said"])
-            messages = [event.payload.message for event in page if isinstance(event.payload, CrowdSaid)]
-            oldest = newest_first[-1].number if newest_first else 2**62
-            newest_first.extend(message for message in reversed(messages) if number < message.number < oldest)
-            if messages and messages[0].number <= number + 1:
+            return [message for message in self._recent if message.number > number][:limit]
+        messages: list[ChatMessage] = []
+        seq = await self._place_before(number)
+        while limit is None or len(messages) < limit:
+            page = await self._store.read(self.stream, after=seq, limit=_PAGE_SIZE, kinds=["crowd_said"])
+            if not page:
                 break
-        return newest_first[::-1]
+            found = [event.payload.message for event in page if isinstance(event.payload, CrowdSaid)]
+            messages.extend(message for message in found if message.number > number)
+            seq = page[-1].seq
+        return messages[:limit]
+
+    async def _place_before(self, number: int) -> int:
+        """A place in the log before the first message after a number, by bisection."""
+        low, high = 0, await self._store.head(self.stream)
+        while high - low > _PAGE_SIZE:
+            middle = (low + high) // 2
+            page = await self._store.read(self.stream, after=middle, limit=1, kinds=["crowd_said"])
+            if page and isinstance(page[0].payload, CrowdSaid) and page[0].payload.message.number <= number:
+                low = page[0].seq
+            else:
+                high = middle
+        return low
 
     def now_ms(self) -> int:
         return self._clock.now_ms()

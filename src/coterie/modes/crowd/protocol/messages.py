@@ -89,6 +89,10 @@ AuthorKind = Literal["human", "persona", "system"]
 SpeakReason = Literal["base", "event", "mention", "reply", "trend", "greeting"]
 
 
+RESERVED_NAMES = ("streamer", "system", "assistant", "user", "moderator", "gateway", "owner", "room")
+"""Names that a guest cannot have, because prompts and audit records use them."""
+
+
 class ChatAuthor(WireModel):
     name: AuthorName
     kind: AuthorKind
@@ -124,6 +128,25 @@ class ChatPost(WireMessage):
     """Checked against the room's rules by the gateway, so that a violation is reported and audited."""
     reply_to: MessageId | None = None
     trace: Trace | None = None
+
+
+class SenderPost(BaseModel):
+    """What a person decides about a post. All other fields of it are ignored: the receiver sets them."""
+
+    model_config = ConfigDict(frozen=True)
+
+    id: MessageId
+    room: RoomName
+    text: str = Field(min_length=1)
+    reply_to: MessageId | None = None
+
+    @classmethod
+    def from_json(cls, raw: str | bytes) -> Self:
+        """Parse JSON. Raises `BadWireMessage` with the first field that does not match."""
+        try:
+            return cls.model_validate_json(raw)
+        except ValidationError as error:
+            raise bad_wire_message("chat_post", error) from None
 
 
 class ChatMessage(WireMessage):

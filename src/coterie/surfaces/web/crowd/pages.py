@@ -129,7 +129,7 @@ async def person(crowd: CrowdDep, room: str, name: str) -> Response:
 async def said(store: StoreDep, crowd: CrowdDep, room: str, number: Int64) -> Response:
     """One message: its latency by stage, the decision behind it, and moderation actions."""
     opened = await crowd.room(room)
-    messages = [message for message in await opened.gateway.after(number - 1) if message.number == number]
+    messages = [message for message in await opened.gateway.after(number - 1, 1) if message.number == number]
     message = messages[0] if messages else None
     decided = None
     if message is not None and message.trace is not None and message.trace.decision is not None:
@@ -189,7 +189,7 @@ async def _answered(room: CrowdRoom, message: ChatMessage | None) -> ChatMessage
     number = parse_int64((message.reply_to or "").rpartition("-")[2]) if message is not None else None
     if number is None:
         return None
-    messages = await room.gateway.after(number - 1)
+    messages = await room.gateway.after(number - 1, 1)
     return messages[0] if messages and messages[0].number == number else None
 
 

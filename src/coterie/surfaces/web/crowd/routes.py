@@ -20,9 +20,8 @@ from coterie.modes.crowd import (
     MAX_OUTSTANDING_BYTES,
     SAMPLE,
     AuditRecord,
-    ChatAuthor,
+    ChatIdentity,
     ChatMessage,
-    ChatPost,
     CrowdRoom,
     CrowdRuled,
     Encoding,
@@ -30,6 +29,7 @@ from coterie.modes.crowd import (
     Persona,
     RoomConfig,
     Ruling,
+    SenderPost,
     StreamContext,
     Trends,
     audit_records,
@@ -85,7 +85,7 @@ class StartSessionRequest(RequestModel):
 
 class ChatLineRequest(RequestModel):
     text: str = Field(min_length=1, max_length=4_000)
-    reply_to: str | None = Field(default=None, max_length=64)
+    reply_to: str | None = Field(default=None, max_length=64, pattern=r"^[!-~]+$")
     id: str | None = Field(default=None, max_length=64, pattern=r"^[!-~]+$")
     """Chosen by the client; a repeated id is the same message."""
 
@@ -181,16 +181,15 @@ async def messages(
     gateway = (await crowd.room(room)).gateway
     if before is None:
         return gateway.latest(limit)
-    messages = await gateway.after(max(0, before - 1 - limit))
-    return [message for message in messages if message.number < before][-limit:]
+    messages = await gateway.after(max(0, before - 1 - limit), limit)
+    return [message for message in messages if message.number < before]
 
 
 @router.post("/{room}/messages", summary="Send a message as the owner")
 async def say(characters: CharactersDep, crowd: CrowdDep, room: str, body: ChatLineRequest) -> ChatMessage:
     gateway = (await crowd.room(room)).gateway
-    author = ChatAuthor(name=owner_chat_name(characters), kind="human")
-    post = ChatPost(id=body.id or new_id(), room=room, author=author, text=body.text, reply_to=body.reply_to)
-    return await gateway.post(post)
+    sent = SenderPost(id=body.id or new_id(), room=room, text=body.text, reply_to=body.reply_to)
+    return await gateway.post_from(ChatIdentity(owner_chat_name(characters), "owner"), sent)
 
 
 @router.post("/{room}/people", summary="Add a character to a room, from the next session on")
@@ -242,6 +241,9 @@ async def freeze(crowd: CrowdDep, room: str, name: str, body: FreezeRequest) -> 
 
 events_router = APIRouter(tags=["crowd"], responses=ERROR_RESPONSES)
 _HEARTBEAT_S = 15
+_MAX_QUEUED = 500
+_MAX_MISSED = 1_000
+"""A page that missed more gets a snapshot."""
 _Outgoing = tuple[str, str, int | None]
 _EVENT_NAMES: dict[type[Any], str] = {StreamContext: "context", Trends: "trends", AuditRecord: "audit"}
 
@@ -298,7 +300,9 @@ async def _stream(
     store: Store, room: CrowdRoom, after: int | None, stopping: anyio.Event
 ) -> AsyncIterator[ServerSentEvent]:
     reader = _PageReader(room)
-    missed = None if after is None else await room.gateway.after(after)
+    missed = None if after is None else await room.gateway.after(after, _MAX_MISSED + 1)
+    if missed is not None and len(missed) > _MAX_MISSED:
+        missed = None
     beside = [
         run_once("live updates of a room", _listen(store, room, reader)),
         run_once("end of a page's updates", _end_on_shutdown(stopping, reader)),
@@ -325,7 +329,9 @@ async def _listen(store: Store, room: CrowdRoom, reader: _PageReader) -> None:
         async with store.bus.subscribe(pattern, limit=10_000, when_slow=WhenSlow.DROP_OLDEST) as messages:
             async for message in messages:
                 if (name := _EVENT_NAMES.get(type(message.body))) is not None:
-                    reader.outgoing.put_nowait((name, message.body.to_json(), None))
+                    # A page that does not read misses some; the next context or trend replaces them.
+                    if reader.outgoing.qsize() < _MAX_QUEUED:
+                        reader.outgoing.put_nowait((name, message.body.to_json(), None))
                 elif message.subject.startswith("crowd.state."):
                     reader.outgoing.put_nowait(("state", CrowdRoomResponse.of(room).model_dump_json(), None))
     finally:  # end the stream, so that the page connects again
