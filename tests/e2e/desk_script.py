@@ -32,9 +32,7 @@ class DeskScript(Paced):
             return self._work(messages[1].text, [m.text for m in messages[2:] if m.role in ("tool", "user")])
         if request.model == "branch":
             return "It is worth it."
-        if "came from your desk" in last and messages[-2].text.startswith(("Please ", "Good ")):
-            last = messages[-2].text  # a message arrived together with results
-        if "came from your desk" in last:
+        if "Results of your own work" in last:
             return "It is done: the note has three words." if "three words" in last else calls(("skip", {}))
         if last.startswith("Please "):
             task = last.removeprefix("Please ")

@@ -217,3 +217,37 @@ async def test_d18_a_reply_with_a_secret_is_replaced(harness: DeskHarness, scrip
     script.lines["channel"] = [secret, calls(("reply", {"text": secret.encode().hex()})), "I may not say."]
     await harness.say(room, "What is the token?")
     assert harness.replies(room) == ["I may not say."]
+
+
+async def test_d1_without_an_answer_the_reply_says_why(harness: DeskHarness, script: Script) -> None:
+    room = await harness.begin()
+    script.lines["channel"] = [calls(("cancel", {"process": "unknown"})) for _ in range(5)]
+    await harness.say(room, "Hello")
+    (unfinished,) = harness.replies(room)
+    assert "5 steps" in unfinished
+    script.lines["channel"] = ["It is ghp_0123456789abcdefghijABCDEFGHIJ012345" for _ in range(5)]
+    await harness.say(room, "What is the key?")
+    assert "confidential" in harness.replies(room)[-1]
+    key = {"text": "ghp_0123456789abcdefghijABCDEFGHIJ012345"}
+    script.lines["channel"] = [calls(("reply", key)), *(calls(("cancel", {"process": "unknown"})) for _ in range(4))]
+    await harness.say(room, "And now?")
+    assert "confidential" in harness.replies(room)[-1]
+    script.lines["channel"] = [RecordedCall(error=RecordedError(kind="KeyRejected", what="It is down."))]
+    await harness.say(room, "And now?")
+    failed = harness.desk.replies.find(room, harness.desk.queries.newest_message(room) or "")
+    assert failed is not None
+    assert (failed.text, failed.state) == ("", "truncated")
+    assert "down" in failed.why
+
+
+async def test_a_message_is_the_last_of_the_prompt_that_answers_it(harness: DeskHarness, script: Script) -> None:
+    room = await harness.begin()
+    script.lines["channel"] = [calls(("branch", {"thought": "walnuts"}), ("reply", {"text": "Let me think."}))]
+    script.lines["branch"] = ["They are nuts."]
+    await harness.say(room, "Are walnuts nuts?", settle=False)
+    await harness.worker.drain()  # the branch has ended, and its result waits to be read
+    await harness.say(room, "And almonds?")
+    asked = next(r for kind, r in reversed(script.requests) if kind == "channel" and "almonds" in str(r.prompt))
+    texts = [message.text for message in asked.prompt.messages]
+    assert any("They are nuts." in text for text in texts)
+    assert texts[-1] == "And almonds?"

@@ -45,6 +45,8 @@ class ChannelOutcome:
     new_events: list[NewEvent] = field(default_factory=list)
     jobs: list[NewJob] = field(default_factory=list)
     skipped: bool = False
+    withheld: bool = False
+    """A reply was not sent because it contained a secret."""
     branches: int = 0
     private: bool = False
     """A private memory was recalled, so that memories made from this run are private, too."""

@@ -198,7 +198,7 @@ def results_text(results: Sequence[Process]) -> str:
 
 def result_message(text: str) -> PromptMessage:
     return PromptMessage(
-        role="user", text=f"(No person wrote this: it came from your desk.)\n{mark_untrusted(text, 'your desk')}"
+        role="user", text=f"(Results of your own work, which no person has seen.)\n{mark_untrusted(text, 'your desk')}"
     )
 
 

@@ -153,6 +153,9 @@ _QUERY_MESSAGES = 2
 """Latest messages that form the question for recall."""
 _MEMORIES = 8
 _WITHHELD = "I had an answer, but it contained something confidential, so I did not send it."
+_UNFINISHED = (
+    f"I have no answer: I used all {MAX_TURNS} steps that I have for a message. Ask again, or for less at once."
+)
 
 
 class Channel:
@@ -191,7 +194,8 @@ class Channel:
         if results := self._deps.queries.unread_results(chat.room):
             text = results_text(results)
             outcome.inject(results, text, woke=woke)
-            messages.append(result_message(text))
+            # A message that is being answered stays last.
+            messages.insert(len(messages) - (not woke), result_message(text))
         try:
             return outcome.job_result(await self._run_turns(chat, outcome, messages, woke=woke))
         except ModelError as error:
@@ -232,18 +236,24 @@ class Channel:
             if not answer.calls:
                 if not answer.redacted and self._add_reply(outcome, answer.text, woke=woke):
                     return model
+                outcome.withheld = True
                 messages.append(
                     PromptMessage(
                         role="user", text="That contained a secret and was not sent. Write it without the secret."
                     )
                 )
                 continue
+            for call in answer.calls:  # the tools refuse arguments with a secret
+                outcome.withheld |= call.name == "reply" and self._deps.guard.has_secret(call.arguments)
             messages += [
                 PromptMessage(role="tool", text=redact(await box.use(call)), answers=call) for call in answer.calls
             ]
             if outcome.answered:
                 return model
-        outcome.replies.append(_WITHHELD)
+        if outcome.withheld:
+            outcome.replies.append(_WITHHELD)
+        elif not woke:  # after a wake, a reply is optional
+            outcome.replies.append(_UNFINISHED)
         return model
 
     def _add_reply(self, outcome: ChannelOutcome, text: str, *, woke: bool) -> bool:
