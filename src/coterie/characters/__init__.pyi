@@ -13,6 +13,7 @@ from .cards.lore_scan import find_lore as find_lore
 from .cards.parsing import read_object as read_object
 from .cards.tavern_chat import TavernChat as TavernChat
 from .cards.tavern_chat import TavernTurn as TavernTurn
+from .errors import BadCharacter as BadCharacter
 from .errors import BadCode as BadCode
 from .errors import BrokenCard as BrokenCard
 from .errors import CardError as CardError
@@ -20,6 +21,8 @@ from .errors import NoSuchCharacter as NoSuchCharacter
 from .errors import NoSuchPerson as NoSuchPerson
 from .errors import NotACard as NotACard
 from .identity import Identity as Identity
+from .identity import IdentityFields as IdentityFields
+from .identity import check_identity as check_identity
 from .people import EVERY_CHARACTER as EVERY_CHARACTER
 from .people import PairingRequest as PairingRequest
 from .people import People as People

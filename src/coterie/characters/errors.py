@@ -1,6 +1,7 @@
 """Errors of characters, their files, and people.
 
 NoSuchCharacter          there is no character of that name or id
+BadCharacter             a name or text that a character cannot have; nothing was stored
 ConfirmationMismatch     the name typed to confirm is not the character's
 NoSuchPerson             there is no person of that name or account
 BadCode                  a code that was used, has expired, or was never issued
@@ -39,6 +40,11 @@ class UnsafeCard(CardError):
 
 class NoSuchCharacter(CoterieError):
     http_status = 404
+    exit_code = 21
+
+
+class BadCharacter(CoterieError):
+    http_status = 422
     exit_code = 21
 
 

@@ -9,13 +9,15 @@ from __future__ import annotations
 import hashlib
 import json
 import re
-from typing import Any, Self
+from typing import Annotated, Any, Self
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from coterie.base.ids import new_id
+from coterie.base.values import Name, Prose
 from coterie.characters.cards.card import Card
 from coterie.characters.cards.parsing import Document, as_object, comma_list
+from coterie.characters.errors import BadCharacter
 
 _EXTENSION = "coterie"
 _START = re.compile(r"^[ \t]*<START>[ \t]*$", re.IGNORECASE | re.MULTILINE)
@@ -39,14 +41,22 @@ class Identity(BaseModel):
     """Prose from which the opening scene is generated."""
 
     @classmethod
+    def create(cls, **fields: Any) -> Self:
+        """From what a person typed or a file holds; raises `BadCharacter` if it has no name."""
+        try:
+            return cls(**fields)
+        except ValidationError as error:
+            raise _bad_character(error) from None
+
+    @classmethod
     def from_form(cls, *, voice_samples: str = "", traits: str = "", **fields: Any) -> Self:
         """From a form: voice samples are separated by lines `---`, traits by commas."""
-        return cls(voice_samples=split_samples(voice_samples), traits=comma_list(traits), **fields)
+        return cls.create(voice_samples=split_samples(voice_samples), traits=comma_list(traits), **fields)
 
     @classmethod
     def from_card(cls, card: Card, id: str | None = None) -> Self:  # noqa: A002 - the field's own name
         fields = _embedded_identity(card) or _read_fields(card)
-        return cls(id=id or new_id(), **fields)
+        return cls.create(id=id or new_id(), **fields)
 
     def to_card(self, original: Card | None = None) -> Card:
         """The original card with the changed fields; a new V3 card if there is none."""
@@ -57,6 +67,35 @@ class Identity(BaseModel):
         card = card.with_fields(**_changes(identity, _read_fields(original) if original else None))
         embedded = {"identity": identity, "seal": _fields_checksum(card)}
         return card.with_fields(extensions={**card.extensions, _EXTENSION: embedded})
+
+
+class IdentityFields(BaseModel):
+    """What a character can be saved with; a stored identity may exceed these limits."""
+
+    model_config = ConfigDict(use_attribute_docstrings=True)
+
+    name: Name
+    persona: Prose = ""
+    voice_samples: Annotated[list[Prose], Field(max_length=1_000)] = []
+    traits: Annotated[list[Prose], Field(max_length=1_000)] = []
+    backstory: Prose = ""
+    initial_relationship: Prose = ""
+    kickoff: Prose = ""
+    """Prose from which the opening scene is proposed."""
+
+
+def check_identity(identity: Identity) -> None:
+    """Raise `BadCharacter` if it exceeds the limits; to be called before it is stored."""
+    try:
+        IdentityFields.model_validate(identity.model_dump())
+    except ValidationError as error:
+        raise _bad_character(error) from None
+
+
+def _bad_character(error: ValidationError) -> BadCharacter:
+    first = error.errors(include_url=False, include_input=False)[0]
+    where = ".".join(str(part) for part in first["loc"]) or "the character"
+    return BadCharacter(f"This cannot be a character: {where}: {first['msg']}.", "Correct it; nothing was stored.")
 
 
 def split_samples(text: str) -> list[str]:

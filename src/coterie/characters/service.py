@@ -12,7 +12,7 @@ from typing import Any
 from coterie.base.clock import from_micros, to_micros
 from coterie.characters.cards.card import Card
 from coterie.characters.errors import ConfirmationMismatch, NoSuchCharacter
-from coterie.characters.identity import Identity
+from coterie.characters.identity import Identity, check_identity
 from coterie.eventstore import Event, LogReader, NewEvent, Payload, Projection, Rows, Store, on
 
 
@@ -196,6 +196,7 @@ class Characters(CharacterQueries):
 
     async def save(self, identity: Identity, card: Card | None = None, *, actor: str = OWNER) -> Character:
         """Create or change a character. Open scenes keep the version they began with."""
+        check_identity(identity)
         card = card if card is not None else self._card_of(identity.id)
         payload = CharacterAuthored(identity=identity, card=card.document if card is not None else None)
         await self._store.append([NewEvent(f"cast:{identity.id}", payload, actor)])

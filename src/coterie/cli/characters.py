@@ -56,7 +56,7 @@ def new(
             identity = (
                 starter_character(ready)
                 if ready is not None
-                else Identity(
+                else Identity.create(
                     name=name or "",
                     persona=persona,
                     traits=trait or [],

@@ -229,9 +229,10 @@ async def test_s13_a_message_that_cannot_fit_is_named_in_the_error(
         await harness.say(room, "word " * 900)
     assert "Shorten" in error.value.fix
     assert script.asked == []
-    # The message was stored before any model call, and can be edited to fit.
-    assert harness.texts(room) == ["word " * 900]
-    await harness.regenerate(room, text="A short word.")
+    assert harness.texts(room) == []
+    await harness.say(room, "A short word.")
+    with pytest.raises(PromptTooLong, match="your message"):
+        await harness.regenerate(room, text="word " * 900)
     assert harness.texts(room) == ["A short word.", "Reply number 1."]
 
 

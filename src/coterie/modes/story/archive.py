@@ -35,6 +35,7 @@ from coterie.characters import (
     TavernChat,
     TavernTurn,
     Workspaces,
+    check_identity,
     check_size,
     export_card,
     import_card,
@@ -154,6 +155,8 @@ async def import_character(
     card = archive.card.card() if archive.card is not None else None
     room, stream = f"memory:{character_id}", f"cast:{character_id}"
     document = card.document if card is not None else None
+    for one in archive.versions:
+        check_identity(one)
     new_events = [
         NewEvent(stream, CharacterAuthored(identity=one.model_copy(update={"id": character_id}), card=document), OWNER)
         for one in archive.versions

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import random
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import groupby
 from typing import Literal
@@ -328,6 +328,23 @@ class StoryPromptBuilder:
             min(seqs) if seqs and shortened else None,
             SpeakerGuard([character.name, draft.macros.char], [*others, *_GENERIC_NAMES], self._length_limit()),
         )
+
+    def check_fits(self, chat: Chat, speakers: Iterable[str], text: str, last: Sequence[Turn] = ()) -> None:
+        """Raise `PromptTooLong` if a message does not fit into a prompt of these speakers, before it is stored.
+
+        `last` are the turns that a prompt has to contain besides the message.
+        """
+        _, hard = self._budgets()
+        names = self._participants.names(chat)
+        for speaker in speakers:
+            character = self._characters.get(speaker, chat.version_of(speaker))
+            draft = PromptDraft(self._token_counter(), names, character, self._macros(chat, character, names))
+            self._add_identity(draft, chat, ActiveLore())
+            self._add_scene(draft, chat)
+            labelled = [("the last turn", self._turn_text(draft, turn)) for turn in last]
+            for label, required in [*labelled, ("your message", text)]:
+                draft.append(draft.part(label, "must", required, label=label))
+            fit_to_budget([part for part in draft.parts if part.tier == "must"], soft=hard, hard=hard)
 
     def to_prompt(self, parts: Sequence[PromptPart], others: Sequence[str] = ()) -> Prompt:
         system = "\n\n".join(part.text for part in parts if part.order[0] == SYSTEM)

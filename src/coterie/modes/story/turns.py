@@ -92,12 +92,14 @@ class Turns:
             segments = self._segments(text)
             chat = await self._openings.restart_after_reset(room)
             context.require_no_open_reply(room)
+            listeners = tuple(context.find_character(chat, name) for name in to)
+            replying = self._require_listener(chat, speaker, listeners) if speaker else None
+            speakers = [replying] if replying else listeners or chat.characters
+            self._prompts.check_fits(chat, speakers, text, self._timeline.latest(room, 1))
+            turn = new_id()
             if author not in chat.people:  # the owner, writing on the page in somebody else's chat
                 await self._store.append([NewEvent(room, PersonJoined(person=author), author)])
                 chat = context.chats.chat(room)
-            listeners = tuple(context.find_character(chat, name) for name in to)
-            replying = self._require_listener(chat, speaker, listeners) if speaker else None
-            turn = new_id()
             message = UserTurn(
                 turn=turn,
                 author=author,
@@ -125,6 +127,8 @@ class Turns:
             replying = old.speaker if old is not None and old.speaker in chat.characters else None
             if speaker:
                 replying = self._require_listener(chat, speaker, message.to)
+            if text is not None:
+                self._prompts.check_fits(chat, [replying] if replying else message.to or chat.characters, text)
             reply = new_id()
 
             async def decide() -> Decision:

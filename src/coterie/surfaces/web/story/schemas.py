@@ -9,7 +9,7 @@ from pydantic import BaseModel, ConfigDict, Field, StringConstraints, field_vali
 
 from coterie.base.redaction import redact
 from coterie.base.values import EARLIEST, Name, Prose, Text
-from coterie.characters import Character, OwnerProfile
+from coterie.characters import Character, IdentityFields, OwnerProfile
 from coterie.conversation import Segment, Turn
 from coterie.eventstore import Store
 from coterie.modes.story import (
@@ -56,15 +56,8 @@ class OwnerRequest(RequestModel):
     persona: Prose = ""
 
 
-class CharacterRequest(RequestModel):
-    name: Name
-    persona: Prose = ""
-    voice_samples: list[Prose] = []
-    traits: list[Prose] = []
-    backstory: Prose = ""
-    initial_relationship: Prose = ""
-    kickoff: Prose = ""
-    """Prose from which the opening scene is proposed."""
+class CharacterRequest(IdentityFields, RequestModel):
+    pass
 
 
 class CharacterResponse(ResponseModel):
