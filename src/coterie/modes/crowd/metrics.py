@@ -85,6 +85,12 @@ class CrowdMetrics(Collector):
             "skipped": GaugeMetricFamily(
                 "coterie_crowd_skipped_frames", "Frames not sent to slow readers.", labels=["room"]
             ),
+            "failed": GaugeMetricFamily(
+                "coterie_crowd_failed_writes", "Batches of events that could not be stored.", labels=["room"]
+            ),
+            "overflows": GaugeMetricFamily(
+                "coterie_crowd_overflows", "Posts refused because too many were waiting.", labels=["room"]
+            ),
         }
         for room in self._service.open_rooms:
             name = [room.rules.name]
@@ -92,6 +98,8 @@ class CrowdMetrics(Collector):
             gauges["waiting"].add_metric(name, room.gateway.waiting)
             gauges["writing"].add_metric(name, room.live.lines_in_progress if room.live is not None else 0)
             gauges["skipped"].add_metric(name, room.fanout.dropped)
+            gauges["failed"].add_metric(name, room.gateway.failed_writes)
+            gauges["overflows"].add_metric(name, room.gateway.overflows)
         yield from gauges.values()
 
     def text(self) -> bytes:

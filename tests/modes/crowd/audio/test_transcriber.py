@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import shutil
 import threading
 import wave
@@ -223,3 +224,29 @@ def test_c9_text_for_flite_is_data() -> None:
     assert len(synthesise("-o /tmp/evil.wav; rm -rf /")) > SAMPLE_RATE
     with pytest.raises(AudioUnavailable, match="16 kHz"):
         synthesise("hello", voice="kal")
+
+
+def install_ffmpeg(folder: Path, monkeypatch: pytest.MonkeyPatch, script: str) -> None:
+    """A program named ffmpeg that behaves as written."""
+    program = folder / "ffmpeg"
+    program.write_text(f"#!/bin/sh\n{script}\n")
+    program.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{folder}:{os.environ['PATH']}")
+
+
+async def test_c9_a_stream_that_breaks_off_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    install_ffmpeg(tmp_path, monkeypatch, "head -c 4096 /dev/zero; echo 'connection reset' >&2; exit 1")
+    chunks: list[bytes] = []
+    with pytest.raises(AudioUnavailable, match="broke off") as caught:
+        async for chunk in AudioSource("https://stream.example/live", SystemClock()).chunks():
+            chunks.append(chunk)  # noqa: PERF401 - it ends with an error
+    assert (len(chunks), "connection reset" in caught.value.fix) == (4, True)
+
+
+async def test_c9_a_flood_of_errors_of_ffmpeg_is_kept_in_part(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    install_ffmpeg(tmp_path, monkeypatch, "head -c 5000000 /dev/zero | tr '\\0' 'e' >&2; echo ' the end' >&2; exit 1")
+    with pytest.raises(AudioUnavailable, match="no audio") as caught:
+        async for _ in AudioSource("https://stream.example/live", SystemClock()).chunks():
+            pass
+    assert len(caught.value.fix) < 400
+    assert "the end" in caught.value.fix

@@ -158,3 +158,35 @@ async def test_c3_a_reader_that_left_cannot_resume(slow: bool) -> None:
     fanout.send(history)
     fanout.flush()
     assert (ana.numbers, fanout.readers) == ([[]], 0)
+
+
+class Broken(Reader):
+    def write(self, data: bytes) -> None:
+        if self.frames:
+            raise RuntimeError("the connection is broken")
+        super().write(data)
+
+
+async def test_c3_a_reader_that_cannot_be_written_to_is_removed_and_the_others_get_the_frame() -> None:
+    fanout, history = create_fanout()
+    before, broken, behind = Reader(), Broken(), Reader()
+    for reader in (before, broken, behind):
+        fanout.join(reader)
+    history += [message(1)]
+    fanout.send(history)
+    fanout.flush()
+    assert before.numbers == behind.numbers == [[], [1]]
+    assert fanout.readers == 2
+
+
+async def test_c3_a_flood_of_joins_causes_no_frames_for_the_others() -> None:
+    fanout, history = create_fanout()
+    ana = Reader()
+    fanout.join(ana)
+    history += [message(1), message(2)]
+    for _ in range(50):
+        fanout.send([message(2)] if not fanout._pending else [])
+        fanout.join(Reader())
+    assert ana.numbers == [[]]
+    fanout.flush()
+    assert ana.numbers == [[], [2]]

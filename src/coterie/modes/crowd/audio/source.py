@@ -101,24 +101,31 @@ class AudioSource:
         )
         if process.stdout is None or process.stderr is None:
             raise RuntimeError("ffmpeg was started without its pipes.")
-        stderr = asyncio.create_task(process.stderr.read())
+        stderr = asyncio.create_task(_read_tail(process.stderr))
         received = False
         try:
             while chunk := await _read_chunk(process.stdout):
                 received = True
                 yield chunk
-            await process.wait()
-            if not received:
+            failed = await process.wait() != 0
+            if failed or not received:
                 error = (await stderr).decode("utf-8", "replace").strip()[-_MAX_STDERR_CHARS:]
-                raise AudioUnavailable(
-                    f"There is no audio in {self._source}.", f"ffmpeg reports: {error or 'nothing'}. Check the address."
-                )
+                what = f"The audio of {self._source} broke off" if received else f"There is no audio in {self._source}"
+                raise AudioUnavailable(f"{what}.", f"ffmpeg reports: {error or 'nothing'}. Check the address.")
         finally:
             if process.returncode is None:
                 process.kill()
                 await process.wait()
             stderr.cancel()
             await asyncio.gather(stderr, return_exceptions=True)
+
+
+async def _read_tail(stream: asyncio.StreamReader) -> bytes:
+    """Read to the end and return only the last part, since a broken stream may report errors without end."""
+    tail = b""
+    while part := await stream.read(65_536):
+        tail = (tail + part)[-4 * _MAX_STDERR_CHARS :]
+    return tail
 
 
 async def _read_chunk(stream: asyncio.StreamReader) -> bytes:

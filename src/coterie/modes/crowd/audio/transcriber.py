@@ -17,6 +17,7 @@ import numpy as np
 
 from coterie.base.clock import Clock
 from coterie.base.errors import MissingExtra
+from coterie.base.logging import get_logger
 from coterie.modes.crowd.audio.moonshine import Moonshine
 from coterie.modes.crowd.audio.source import CHUNK_S, SAMPLE_RATE, Samples, Utterance, UtteranceDetector
 from coterie.modes.crowd.errors import AudioUnavailable
@@ -25,6 +26,9 @@ from coterie.modes.crowd.session.stream_context import INVERTED, RollingContext,
 
 _MAX_JOINED_S = 20.0
 _MAX_LINE_CHARS = 500
+_MAX_WAITING = 60
+"""Utterances that wait for the recogniser."""
+_log = get_logger(__name__)
 
 
 class Recogniser(Protocol):
@@ -157,6 +161,12 @@ async def transcribe_stream(
     utterances = detector or UtteranceDetector()
     queue: asyncio.Queue[tuple[Utterance, int] | None] = asyncio.Queue()
 
+    def put(utterance: Utterance, ended_ms: int) -> None:
+        if queue.qsize() >= _MAX_WAITING:
+            queue.get_nowait()
+            _log.warning("speech is recognised too slowly, some of it is skipped", room=room)
+        queue.put_nowait((utterance, ended_ms))
+
     async def detect_utterances() -> None:
         number = 0
         try:
@@ -164,9 +174,9 @@ async def transcribe_stream(
                 number += 1
                 if (utterance := utterances.add(chunk)) is not None:
                     ago_ms = round((number * CHUNK_S - utterance.end_s) * 1_000)
-                    queue.put_nowait((utterance, clock.now_ms() - ago_ms))
+                    put(utterance, clock.now_ms() - ago_ms)
             if (utterance := utterances.finish()) is not None:
-                queue.put_nowait((utterance, clock.now_ms()))
+                put(utterance, clock.now_ms())
         finally:
             queue.put_nowait(None)
 

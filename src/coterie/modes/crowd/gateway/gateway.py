@@ -202,6 +202,8 @@ class Gateway:
         self._waiting: list[_Waiting] = []
         self._writing: asyncio.Task[None] | None = None
         self.failed_writes = 0
+        self.problem = ""
+        """Why the last batch was not stored; empty if it was."""
         self.overflows = 0
         """Posts refused because too many were waiting."""
 
@@ -349,6 +351,7 @@ class Gateway:
                 except Exception as error:
                     self._fail(error, new_events, waiting)
                     continue
+                self.problem = ""
                 try:
                     self._publish(new_events, waiting)
                 except Exception as error:
@@ -360,6 +363,7 @@ class Gateway:
     def _fail(self, error: Exception, new_events: Sequence[NewEvent], waiting: Sequence[_Waiting]) -> None:
         """Nothing of a batch was stored: its senders get the error and may send the same posts again."""
         self.failed_writes += 1
+        self.problem = f"Messages could not be stored: {describe(error)[0]}"
         _log.error("crowd events were not stored", room=self.admission.room, error=describe(error)[0])
         lost = [event.payload.message for event in new_events if isinstance(event.payload, CrowdSaid)]
         for message in reversed(lost):

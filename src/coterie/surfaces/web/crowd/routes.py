@@ -70,7 +70,7 @@ class CrowdRoomResponse(ResponseModel):
             state=room.state,
             stream=room.stream,
             speaking=room.line_source,
-            error=room.problem,
+            error=" ".join(filter(None, [room.problem, room.gateway.problem])),
             config_error=room.config_problem,
             readers=room.fanout.readers,
             last=room.gateway.admission.last_number,
