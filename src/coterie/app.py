@@ -359,9 +359,10 @@ class App:
             "agents": self.remote.run,
             "desk maintenance": self.desk.maintenance.run,
         }
-        for name, run in runs.items():
-            self.supervisor.start(name, partial(_run_until, stop, run))
-        self.desk.mcp_servers.start(self.supervisor, stop)
+        tasks = [
+            *(self.supervisor.start(name, partial(_run_until, stop, run)) for name, run in runs.items()),
+            *self.desk.mcp_servers.start(self.supervisor, stop),
+        ]
         await self.desk.sandbox.status()  # logs a problem now instead of at the first use
         self.models.warm_up()
         _log.info("started", version=self._version, database=str(self.paths.database))
@@ -377,7 +378,8 @@ class App:
             await self.draft.close()
             stop.set()
             self.desk.processes.interrupt_all()
-            await self.supervisor.finish()
+            await asyncio.gather(*(task.finish() for task in tasks))
+            await self.supervisor.stop()
             await self.models.close()
             await asyncio.to_thread(close_workers)
 

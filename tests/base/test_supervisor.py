@@ -121,7 +121,7 @@ async def test_a_task_told_to_end_is_not_started_again() -> None:
     await until(lambda: tasks[0].state.failures)
     stop.set()
     async with asyncio.timeout(5):
-        await supervisor.finish()
+        await asyncio.gather(*(task.finish() for task in tasks))
     assert starts == ["first", "second"]
     assert [(state.status, state.failures) for state in supervisor.states()] == [("ended", 1), ("ended", 1)]
 

@@ -76,13 +76,13 @@ def test_a_tool_secret_reaches_the_tool_server_it_was_stored_for_as_the_output_s
     async def environments() -> dict[str, str]:
         stop, supervisor = asyncio.Event(), Supervisor()
         connected = McpServers(servers, lambda: None)
-        connected.start(supervisor, stop)
+        tasks = connected.start(supervisor, stop)
         async with asyncio.timeout(60):
             while not all(state.connected for state in connected.states.values()):
                 await asyncio.sleep(0.02)
         seen = {tool.name: await tool.use() for tool in connected.tools if tool.name.endswith("_environment")}
         stop.set()
-        await supervisor.finish()
+        await asyncio.gather(*(task.finish() for task in tasks))
         return seen
 
     pytest.importorskip("mcp", reason="needs coterie[mcp]")

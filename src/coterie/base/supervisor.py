@@ -276,10 +276,6 @@ class Supervisor:
         if not task.state.failures and self._tasks.get(task.name) is task:
             del self._tasks[task.name]
 
-    async def finish(self) -> None:
-        """Wait for the end of all tasks, which were told to end. None of them is started again."""
-        await asyncio.gather(*(task.finish() for task in list(self._tasks.values())))
-
     async def stop(self) -> None:
         """Stop all tasks, in the reverse order of their start."""
         for task in reversed(list(self._tasks.values())):

@@ -240,10 +240,11 @@ class RoomQueue:
                 self._again.discard(room)
                 while await self._step(room):
                     pass
-        except Exception:
-            if not self._closed:  # else the surface may be closed already; the work is in the log
-                self._again.add(room)
+        except BaseException as error:
+            self._again.add(room)
+            if not (self._closed and isinstance(error, Exception)):
                 raise
+            # The surface may be closed already; the work is in the log.
         # Nothing is awaited between the last check and this line, so a later `schedule` starts a new task.
         self._running.pop(room, None)
 

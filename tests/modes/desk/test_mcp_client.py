@@ -25,13 +25,13 @@ READ_ONLY = ("add", "environment", "fail")
 @asynccontextmanager
 async def running(servers: McpServers) -> AsyncIterator[McpServers]:
     stop, supervisor = asyncio.Event(), Supervisor()
-    servers.start(supervisor, stop)
+    tasks = servers.start(supervisor, stop)
     async with asyncio.timeout(60):
         while not all(state.connected for state in servers.states.values()):
             await asyncio.sleep(0.02)
     yield servers
     stop.set()
-    await supervisor.finish()
+    await asyncio.gather(*(task.finish() for task in tasks))
 
 
 async def test_d20_tools_of_a_program_work_and_need_confirmation(
@@ -75,7 +75,7 @@ async def test_tools_over_http_and_the_reason_of_a_missing_connection(harness: D
         port = free.getsockname()[1]
     servers = McpServers({"remote": McpServerSettings(url=f"http://127.0.0.1:{port}/mcp")}, lambda: None)
     stop, supervisor = asyncio.Event(), Supervisor()
-    servers.start(supervisor, stop)
+    tasks = servers.start(supervisor, stop)
     async with asyncio.timeout(60):
         while "Not connected yet" in servers.states["remote"].why:
             await asyncio.sleep(0.02)
@@ -96,7 +96,7 @@ async def test_tools_over_http_and_the_reason_of_a_missing_connection(harness: D
         assert supervisor.problems() == []
     finally:
         stop.set()
-        await supervisor.finish()
+        await asyncio.gather(*(task.finish() for task in tasks))
         process.terminate()
         await process.wait()
 

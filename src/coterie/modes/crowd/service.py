@@ -204,7 +204,7 @@ class CrowdService:
         room = await self.room(name)
         if (task := room.session_task) is not None:
             await task.stop()
-            if room.session_task is task:  # stopped before it had started, or while it waited for its next start
+            if room.session_task is task:
                 self._end_session(room)
         return room
 
@@ -231,6 +231,9 @@ class CrowdService:
         ends, reason = True, ""
         try:
             await self._run_live(room, open_contexts, line_source, speed)
+        except asyncio.CancelledError:
+            ends = False  # `stop` ends it
+            raise
         except Exception as error:
             leaves = list(_leaf_errors(error))
             ends = all(isinstance(leaf, CoterieError) for leaf in leaves)

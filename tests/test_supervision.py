@@ -1,0 +1,202 @@
+"""Every long-running task of the app comes back after an arbitrary failure, and the failure is visible."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+import sys
+from collections import Counter
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import httpx
+import pytest
+import structlog
+import uvicorn
+import yaml
+from pydantic import SecretStr
+
+from coterie.app import App, Settings, open_store
+from coterie.base.clock import ManualClock
+from coterie.base.paths import Paths
+from coterie.base.redaction import redact
+from coterie.base.supervisor import STABLE_S, SupervisedTask, Supervisor
+from coterie.characters.identity import Identity
+from coterie.messaging import OutgoingNotification, RoomRef
+from coterie.modes.crowd import ChatAuthor, ChatPost
+from coterie.modes.desk.settings import DeskSettings, McpServerSettings
+from coterie.modes.draft import Update
+from coterie.ops import running_server_check
+from coterie.surfaces.matrix import MatrixSettings
+from coterie.surfaces.web.server import create_web
+from coterie.surfaces.webhook import WebhookSettings
+from tests.modes.draft.conftest import ANN
+
+pytest.importorskip("mcp", reason="needs coterie[mcp]")
+SECRET = "a password that nobody may see"
+ROOM = "kitchen-radio"
+
+
+class FaultySupervisor(Supervisor):
+    """A supervisor whose tasks fail on request. Its clock stands still, so that no failure is forgotten meanwhile."""
+
+    def __init__(self) -> None:
+        self.clock = ManualClock()
+        super().__init__(self.clock, min_delay_s=0.01)
+        self.runs: Counter[str] = Counter()
+        self._faults: dict[str, asyncio.Future[None]] = {}
+
+    def start(self, name: str, run: Callable[[], Awaitable[None]]) -> SupervisedTask:
+        async def run_until_fault() -> None:
+            self.runs[name] += 1
+            fault = self._faults[name] = asyncio.get_running_loop().create_future()
+            working = asyncio.ensure_future(run())
+            try:
+                await asyncio.wait({working, fault}, return_when=asyncio.FIRST_COMPLETED)
+                await (fault if fault.done() else working)
+            finally:
+                working.cancel()
+                await asyncio.gather(working, return_exceptions=True)
+
+        return super().start(name, run_until_fault)
+
+    def kill(self, name: str) -> None:
+        self._faults[name].set_exception(ZeroDivisionError(f"arbitrary failure, {SECRET}"))
+
+
+class Everything:
+    """An app with every kind of background task, served on loopback. What it connects to is a closed port."""
+
+    def __init__(self, home: Paths, closed_port: int) -> None:
+        self.home = home
+        self.closed = f"127.0.0.1:{closed_port}"
+        self.supervisor = FaultySupervisor()
+        command = (sys.executable, "-m", "tests.modes.desk.mcp_server")
+        self.settings = Settings(
+            matrix=MatrixSettings(homeserver=f"http://{self.closed}", user="@bot:x", password=SecretStr(SECRET)),
+            desk=DeskSettings(tool_servers={"tiny": McpServerSettings(command=command)}),
+            webhook=WebhookSettings(callbacks=(f"http://{self.closed}",)),
+        )
+
+    @asynccontextmanager
+    async def running(self) -> AsyncIterator[None]:
+        with open_store(self.home) as store:
+            self.app = App(self.home, self.settings, store, supervisor=self.supervisor)
+            self.socket = socket.create_server(("127.0.0.1", 0))
+            self.port = self.socket.getsockname()[1]
+            server = uvicorn.Server(uvicorn.Config(create_web(self.app), log_config=None, lifespan="off"))
+            server.install_signal_handlers = lambda: None  # type: ignore[attr-defined]
+            async with self.app.running():
+                serving = asyncio.create_task(server._serve([self.socket]))
+                try:
+                    async with httpx.AsyncClient(base_url=f"http://127.0.0.1:{self.port}", timeout=60) as self.client:
+                        yield
+                finally:
+                    server.should_exit = True
+                    await serving
+
+    async def start_everything(self, folder: Path) -> None:
+        """The tasks that exist only while something is used."""
+        await self.app.characters.save(Identity(name="Helper", persona="Helps."))
+        agent = {"backend": "remote", "base_url": f"ws://{self.closed}"}
+        self.app.agents.file.write_text(yaml.safe_dump({"characters": {"Helper": agent}}))
+        stream = folder / "stream.txt"
+        stream.write_text("chat, which door?\n")
+        await self.app.crowd.start(ROOM, str(stream), line_source="phrasebook")
+        unreachable = OutgoingNotification(
+            room=RoomRef(surface="webhook", id="desk"), text="done", thread=f"http://{self.closed}/cb"
+        )
+        await self.app.message_router.notify(unreachable, "token")
+        self.workspace = await self.app.draft.workspaces.open(folder / "text")
+        await self.app.draft.documents.create(self.workspace, "lamp.md", "lit\n", ANN)
+        live = await self.app.draft.documents.live_document(self.workspace, "lamp.md")
+        await self.app.draft.documents.add_updates(self.workspace, live, 0, [Update("ann", [[0, "Well "], 4])], ANN)
+
+    async def health(self) -> dict[str, dict[str, object]]:
+        """The parts with a problem, by name."""
+        answer = (await self.client.get("/health")).json()
+        return {part["name"]: part for part in answer.get("parts", ())}
+
+
+@pytest.fixture
+def everything(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Everything:
+    monkeypatch.setattr("coterie.modes.draft.live_document.COMMIT_PAUSE_S", 3_600)
+    monkeypatch.setattr("coterie.modes.draft.live_document.COMMIT_LATEST_S", 3_600)
+    redact.register(SECRET)
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = free.getsockname()[1]
+    return Everything(Paths.locate({"COTERIE_HOME": str(tmp_path / "home")}), port)
+
+
+async def until(condition: Callable[[], object]) -> None:
+    async with asyncio.timeout(60):
+        while not condition():
+            await asyncio.sleep(0.01)
+
+
+async def test_every_task_that_fails_comes_back_and_is_shown(everything: Everything, tmp_path: Path) -> None:
+    supervisor = everything.supervisor
+    with structlog.testing.capture_logs() as logs:
+        async with everything.running():
+            await everything.start_everything(tmp_path)
+            typed = f"commit of typed text: lamp.md (main, {everything.workspace})"
+            expected = {
+                *("jobs", "snapshots", "crowd metrics", "crowd files", "stalled desk processes", "agents"),
+                *("desk jobs: messages", "desk jobs: branches", "desk jobs: workers", "desk maintenance"),
+                *("MCP server: tiny", "Matrix", "agent: Helper", f"crowd room: {ROOM}", f"crowd session: {ROOM}"),
+                *("outgoing messages: webhook/desk", typed),
+            }
+            await until(lambda: expected <= supervisor.runs.keys())
+            assert {state.name for state in supervisor.states()} == expected
+
+            for name in sorted(expected):
+                supervisor.kill(name)
+            await until(lambda: all(supervisor.runs[name] == 2 for name in expected))
+            parts = await everything.health()
+            assert parts.keys() == expected
+            assert {(part["status"], part["failures"]) for part in parts.values()} == {("retrying", 1)}
+            assert all("ZeroDivisionError: arbitrary failure" in str(part["error"]) for part in parts.values())
+            doctor = await asyncio.to_thread(
+                lambda: list(running_server_check(everything.home, "127.0.0.1", everything.port)())
+            )
+            assert {result.what.rpartition(": ZeroDivisionError")[0] for result in doctor} == expected
+            assert {result.state for result in doctor} == {"bad"}
+            page = (await everything.client.get("/ops", headers={"Accept": "text/html"})).text
+            metrics = everything.app.metrics().decode()
+            for name in expected:
+                assert f'<th scope="row">{name}</th>' in page
+                assert f'coterie_task_failures_total{{task="{name}"}} 1.0' in metrics
+            assert page.count("starting again") == len(expected)
+            assert SECRET not in page + str(parts) + str(doctor)
+
+            # All of them work again, or say themselves what they miss.
+            room = await everything.app.crowd.room(ROOM)
+            author = ChatAuthor(name="ana", kind="human")
+            message = await room.gateway.post(ChatPost(id="p1", room=ROOM, author=author, text="hello there"))
+            await until(lambda: room.fanout.last_sent >= message.number)
+            await until(lambda: everything.app.desk.mcp_servers.states["tiny"].connected)
+            await until(lambda: room.state == "live")
+            supervisor.clock.advance(STABLE_S)
+            await until(lambda: len(supervisor.problems()) == 2)
+            parts = await everything.health()
+            assert {name: part["status"] for name, part in parts.items()} == {
+                "Matrix": "degraded",
+                "agent: Helper": "degraded",
+            }
+            assert "does not answer" in str(parts["Matrix"]["error"])
+            assert "cannot be reached" in str(parts["agent: Helper"]["error"])
+    failed = [line["task"] for line in logs if line["event"] == "background task failed"]
+    assert Counter(failed) == Counter(expected)
+    assert not [line for line in logs if SECRET in str(line.get("error"))]
+    committed = everything.app.draft.workspaces.repository(everything.workspace).read("lamp.md", "main")
+    assert committed.text == "Well lit\n"
+
+
+async def test_a_server_that_does_not_answer_is_reported_by_doctor(everything: Everything) -> None:
+    check = running_server_check(everything.home, "127.0.0.1", int(everything.closed.rpartition(":")[2]))
+    assert list(check()) == []  # none runs
+    with open_store(everything.home):
+        (result,) = check()
+    assert (result.about, result.state) == ("Background tasks", "note")
+    assert "does not answer" in result.what
