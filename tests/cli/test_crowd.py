@@ -9,7 +9,9 @@ from pathlib import Path
 import pytest
 
 from coterie.app import all_projections
+from coterie.base.clock import SystemClock
 from coterie.base.paths import Paths
+from coterie.modes.crowd import ChatIdentity, ChatTokens
 from coterie.modes.crowd.settings import SHIPPED_CONFIGS
 from tests.cli.conftest import Call
 
@@ -70,7 +72,7 @@ def test_c17_run_replay_decisions_and_a_changed_persona(
 
 
 def test_missing_rooms_files_and_recordings_are_reported(call: Call, fast_room: str) -> None:
-    assert "There is no room nowhere" in call("crowd", "demo", "--room", "nowhere").err
+    assert "There is no room nowhere" in call("crowd", "demo", "--port", "0", "--room", "nowhere").err
     missing = call("crowd", "run", "no-such-file.srt", "--room", fast_room, "--no-model")
     assert missing.code == 2
     assert "There is no file" in missing.err
@@ -96,3 +98,17 @@ def test_c5_a_character_is_added_to_a_room(call: Call, fast_room: str) -> None:
     assert "Added Orla Quint to dash as orla_quint" in answer.out, answer.err
     assert "orla_quint" in call("crowd", "rooms").out
     assert "orla_quint is a character already." in call("crowd", "create-characters", "orla_quint").out
+
+
+def test_c4_invite_creates_a_token_for_a_guest_and_refuses_names_of_others(call: Call, home: Paths) -> None:
+    invited = call("crowd", "invite", "ana", "--room", "late-shift")
+    assert invited.code == 0, invited.err
+    token = invited.out.splitlines()[-1]
+    assert ChatTokens.from_folder(home.root, SystemClock()).check(token, "late-shift") == ChatIdentity("ana")
+    for name in ("salt_lamp", "SaIt Lamp", "streamer", "you", "", "a:b"):
+        refused = call("crowd", "invite", name)
+        assert refused.code != 0
+        assert "Choose another name" in refused.err
+    assert "There is no room nowhere" in call("crowd", "invite", "ana", "--room", "nowhere").err
+    (home.root / "crowd.key").write_bytes(b"")
+    assert "damaged" in call("crowd", "invite", "ana").err

@@ -155,12 +155,11 @@ def replay(
     show: Annotated[int, typer.Option(help="How many lines of the difference to print.")] = 20,
 ) -> None:
     """Replay the last session of a room: identically, or with one persona changed."""
-    from coterie.base.config import load_config
     from coterie.eventstore import LogReader
-    from coterie.modes.crowd import BadRecording, Persona, Replay, last_session_events
+    from coterie.modes.crowd import BadRecording, Replay, last_session_events, read_persona
 
     configs = _configs()
-    changed = [load_config(Persona, file=change).settings] if change is not None else []
+    changed = [read_persona(change)] if change is not None else []
     with closing(LogReader(Paths.locate().database)) as reader:
         events = last_session_events(reader, room)
     result = Replay(

@@ -6,12 +6,14 @@ import os
 from pathlib import Path
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from coterie.characters.identity import Identity
 from coterie.modes.crowd.errors import BadCrowdConfig
 from coterie.modes.crowd.generation import LineRules, _is_near_copy, _word_pairs
-from coterie.modes.crowd.personas import character_from_persona, memory_owner
-from coterie.modes.crowd.settings import SHIPPED_CONFIGS, CrowdConfigs
+from coterie.modes.crowd.personas import Persona, character_from_persona, memory_owner, persona_from_character
+from coterie.modes.crowd.settings import SHIPPED_CONFIGS, CrowdConfigs, persona_problems
 
 CONFIGS = CrowdConfigs()
 PERSONAS = CONFIGS.personas()
@@ -149,6 +151,15 @@ def test_c5_sleep_hours_may_span_midnight() -> None:
     owl = PERSONAS["moss_granny"]
     assert owl.sleep == "21-05"
     assert [hour for hour in range(24) if owl.is_asleep(hour * 3_600_000)] == [0, 1, 2, 3, 4, 21, 22, 23]
+
+
+@given(st.text(max_size=80), st.text(max_size=80), st.lists(st.text(max_size=40), max_size=3))
+@settings(max_examples=80)
+def test_c5_every_character_can_be_a_persona(name: str, description: str, samples: list[str]) -> None:
+    character = Identity(id="c1", name=name or "x", persona=description, voice_samples=samples)
+    persona = persona_from_character(character)
+    assert Persona.model_validate(persona.model_dump()) == persona
+    assert list(persona_problems(persona)) == []
 
 
 def test_c5_all_personas_can_be_characters(tmp_path: Path) -> None:

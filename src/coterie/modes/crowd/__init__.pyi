@@ -46,3 +46,4 @@ from .session.stream_sources import SAMPLE as SAMPLE
 from .session.stream_sources import contexts_from_lines as contexts_from_lines
 from .settings import CrowdConfigs as CrowdConfigs
 from .settings import RoomConfig as RoomConfig
+from .settings import read_persona as read_persona

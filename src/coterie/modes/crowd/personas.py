@@ -73,6 +73,7 @@ _TRAIT_WORDS = {
 _SAMPLES = 6
 _shorten = partial(textwrap.shorten, placeholder=" …")
 _MAX_NAME, _MAX_BIO, _MAX_VOICE = 25, 500, 380
+_MIN_BIO, _MIN_VOICE = 20, 10
 
 
 def memory_owner(persona: str) -> str:
@@ -88,10 +89,13 @@ def character_id(persona: Persona) -> str:
 def persona_from_character(character: Identity) -> Persona:
     """Create a persona from a character, with default traits to be edited by hand."""
     name = re.sub(r"[^a-z0-9]+", "_", character.name.casefold()).strip("_")[:_MAX_NAME] or "somebody"
-    bio = _shorten(character.persona, _MAX_BIO) or "Is there for the company."
-    voice = _shorten(" / ".join(character.voice_samples), _MAX_VOICE) or "few words, and their own."
+    bio = f"{_shorten(character.name, 60)}. {_shorten(character.persona, _MAX_BIO)}".strip()
+    voice = f"As in: {_shorten(' / '.join(character.voice_samples), _MAX_VOICE)}".strip()
     return Persona(
-        name=name, character=character.id, bio=f"{_shorten(character.name, 60)}. {bio}", voice=f"As in: {voice}"
+        name=name,
+        character=character.id,
+        bio=bio if len(bio) >= _MIN_BIO else f"{bio} Is there for the company.",
+        voice=voice if len(voice) >= _MIN_VOICE else f"{voice} few words, and their own.",
     )
 
 

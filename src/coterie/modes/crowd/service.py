@@ -128,11 +128,11 @@ class CrowdService:
     async def recover(self) -> None:
         """Store what personas were to remember of sessions that a crash interrupted."""
         for name in self.configs.rooms():
-            if await self._interrupted_session(name) is not None:
-                try:
+            try:
+                if await self._interrupted_session(name) is not None:
                     await self.room(name)
-                except CoterieError as error:
-                    _log.error("crowd room cannot be opened", room=name, error=str(error))
+            except Exception:  # the server starts all the same, and opening the room shows the error
+                _log.exception("crowd session not recovered", room=name)
 
     async def change_rules(self, name: str, changes: Mapping[str, Mapping[str, Any]]) -> CrowdRoom:
         """Change a room's rules: limits and moderation at once, tempo from the next session on."""

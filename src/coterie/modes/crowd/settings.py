@@ -7,7 +7,7 @@ sessions hold, so that these can always be replayed.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from string import Formatter
 from typing import Annotated, Any, TypeVar
@@ -311,6 +311,11 @@ def _stamp(file: Path) -> FileStamp | None:
     return status.st_mtime_ns, status.st_size
 
 
+def read_persona(file: Path) -> Persona:
+    """Read and check the file of a persona, wherever it is."""
+    return _check(load_config(Persona, file=file).settings, file.name)
+
+
 def _parse(kind: type[S], file: Path) -> S:
     where = f"{file.parent.name}/{file.name}"
     try:
@@ -320,7 +325,11 @@ def _parse(kind: type[S], file: Path) -> S:
     name = getattr(value, "name", file.stem)
     if name != file.stem:
         raise BadCrowdConfig(f"{where} is about {name}.", "Give the file the name in its `name` field.")
-    problems = room_problems(value) if isinstance(value, RoomConfig) else ()
+    return _check(value, where)
+
+
+def _check(value: S, where: str) -> S:
+    problems: Iterable[str] = room_problems(value) if isinstance(value, RoomConfig) else ()
     if isinstance(value, Persona):
         problems = persona_problems(value)
     if problem := " ".join(problems):

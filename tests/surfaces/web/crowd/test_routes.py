@@ -6,6 +6,9 @@ import asyncio
 
 import pytest
 
+from coterie.eventstore import BusMessage
+from coterie.modes.crowd import AuditRecord, ChatAuthor
+from coterie.surfaces.web.crowd import routes
 from tests.surfaces.web.conftest import Web
 
 ROOM = "/crowd/late-shift"
@@ -88,3 +91,23 @@ async def test_c3_pages_of_messages_are_read_from_anywhere(web: Web) -> None:
     assert [message["number"] for message in listed] == [7, 8, 9, 10]
     assert await web.get(f"{ROOM}/messages?before=1&limit=4") == []
     assert (await web.client.get(f"{ROOM}/messages?before={'9' * 30}")).status_code == 400
+
+
+async def test_c3_a_page_that_does_not_read_has_a_bounded_queue(web: Web) -> None:
+    room = await web.app.crowd.room("late-shift")
+    reader = routes._PageReader(room)
+    listening = asyncio.create_task(routes._listen(web.app.store, room, reader))
+    record = AuditRecord(
+        room="late-shift", ts=1, action="refused", rule="rate", reason="x", author=ChatAuthor(name="a", kind="human")
+    )
+    async with asyncio.timeout(30):
+        for _ in range(50):
+            web.app.store.bus.publish([BusMessage("chat.audit.late-shift", record)] * 100)
+            await asyncio.sleep(0)
+        while reader.outgoing.qsize() < routes._MAX_QUEUED:
+            await asyncio.sleep(0.01)
+            web.app.store.bus.publish([BusMessage("chat.audit.late-shift", record)] * 100)
+    await asyncio.sleep(0.05)
+    assert reader.outgoing.qsize() == routes._MAX_QUEUED
+    listening.cancel()
+    await asyncio.gather(listening, return_exceptions=True)

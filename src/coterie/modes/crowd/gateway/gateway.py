@@ -219,7 +219,7 @@ class Gateway:
                 self.admission.add_moderator(event.payload.by)
                 self.admission.moderation_state.apply(event.payload)
             elif isinstance(event.payload, CrowdGoverned) and event.payload.changed:
-                limits = RoomLimits.model_validate(event.payload.rules["limits"])
+                limits = RoomLimits.model_validate(event.payload.rules.get("limits", {}))
                 self.admission.moderation_state.apply_limits(limits, event.payload.changed)
 
     def post_from(self, identity: ChatIdentity, sent: SenderPost) -> asyncio.Future[ChatMessage]:

@@ -22,7 +22,7 @@ from pydantic import BaseModel, ValidationError
 
 from coterie.base.clock import Clock
 from coterie.base.paths import write_atomic
-from coterie.modes.crowd.errors import IdentityRefused
+from coterie.modes.crowd.errors import BadCrowdConfig, IdentityRefused
 from coterie.modes.crowd.moderation.wordlist import fold
 from coterie.modes.crowd.protocol.messages import RESERVED_NAMES
 
@@ -86,7 +86,10 @@ class ChatTokens:
         if not file.exists():
             folder.mkdir(parents=True, exist_ok=True)
             write_atomic(file, secrets.token_bytes(_KEY_BYTES), mode=0o600)
-        return cls(file.read_bytes(), clock)
+        key = file.read_bytes()
+        if len(key) < _KEY_BYTES:
+            raise BadCrowdConfig(f"{file} is damaged.", "Remove it, and give your guests new tokens.")
+        return cls(key, clock)
 
     def issue(self, room: str, identity: ChatIdentity, days: float = DEFAULT_DAYS) -> str:
         until_ms = self._clock.now_ms() + round(days * 86_400_000)
