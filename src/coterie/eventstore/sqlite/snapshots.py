@@ -1,7 +1,7 @@
 """Snapshots: the contents of the projections in a file, so that a rebuild need not start at the first event.
 
-A snapshot holds a hash of every table; one that is damaged, incomplete or made by another version is skipped. Without
-a snapshot a rebuild only takes longer.
+A snapshot holds a hash of every table; one that is damaged, incomplete or made by another version is skipped, one of
+another database is set aside. Without a snapshot a rebuild only takes longer.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from coterie.eventstore.sqlite.database import ReadConnections, Rows, translate_
 from coterie.eventstore.sqlite.replay import table_hash
 
 Warn = Callable[[str], None]
+_SET_ASIDE = "set-aside"
 
 
 def write_snapshot(connections: ReadConnections, projections: Sequence[Projection], path: Path) -> int:
@@ -44,6 +45,8 @@ def _write_tables(connections: ReadConnections, projections: Sequence[Projection
                 "CREATE TABLE contents(projection TEXT, fingerprint TEXT, position INTEGER, table_name TEXT, hash TEXT,"
                 " PRIMARY KEY(projection, table_name))"
             )
+            rows.run("CREATE TABLE origin(created INTEGER)")
+            rows.run("INSERT INTO origin VALUES (?)", (_creation(source),))
             positions: dict[str, int] = dict(source.all("SELECT name, position FROM projection"))
             for projection in projections:
                 rows.run(projection.schema)
@@ -65,12 +68,17 @@ def _write_tables(connections: ReadConnections, projections: Sequence[Projection
 
 def seed_from_snapshots(folder: Path, warn: Warn) -> Callable[[Projection, Rows], int]:
     """A function that fills a projection from the newest usable snapshot in a folder, for `Store.open(seed=…)`."""
+    usable: list[Path] | None = None
 
     def seed(projection: Projection, rows: Rows) -> int:
-        for path in list_snapshots(folder):
+        nonlocal usable
+        if usable is None:
+            usable = _set_aside_foreign(folder, rows, warn)
+        for path in list(usable):
             try:
                 position = _read_tables(path, projection, rows)
             except (apsw.Error, _DamagedSnapshot) as error:
+                usable.remove(path)
                 warn(f"The snapshot {path.name} is damaged ({error}) and is skipped.")
                 continue
             if position:
@@ -85,11 +93,61 @@ def list_snapshots(folder: Path) -> list[Path]:
 
 
 def prune_snapshots(folder: Path, keep: int) -> list[Path]:
-    """Remove all but the newest `keep` snapshots. Returns the removed ones."""
-    old = list_snapshots(folder)[keep:]
+    """Remove all but the newest `keep` snapshots; with 0 also those that were set aside. Returns the removed ones."""
+    old = list_snapshots(folder)[keep:] + (list_snapshots(folder / _SET_ASIDE) if keep == 0 else [])
     for path in old:
         path.unlink(missing_ok=True)
     return old
+
+
+def _set_aside_foreign(folder: Path, rows: Rows, warn: Warn) -> list[Path]:
+    """Move the snapshots away that were not made from this log. Returns the others, newest first."""
+    usable: list[Path] = []
+    foreign: dict[str, list[Path]] = {}
+    for path in list_snapshots(folder):
+        if reason := _foreign_reason(path, rows):
+            foreign.setdefault(reason, []).append(path)
+        else:
+            usable.append(path)
+    for reason, paths in foreign.items():
+        what = "1 snapshot is" if len(paths) == 1 else f"{len(paths)} snapshots are"
+        try:
+            (folder / _SET_ASIDE).mkdir(exist_ok=True)
+            for path in paths:
+                path.replace(folder / _SET_ASIDE / path.name)
+            warn(f"{what} not used: {reason}. Moved to {folder / _SET_ASIDE}.")
+        except OSError as error:
+            warn(f"{what} not used: {reason}. Remove them: {folder} cannot be written ({error.strerror}).")
+    return usable
+
+
+def _foreign_reason(path: Path, rows: Rows) -> str:
+    """Why a snapshot was not made from this log; empty if it was, or cannot be read."""
+    try:
+        connection = apsw.Connection(str(path), flags=apsw.SQLITE_OPEN_READONLY)
+        try:
+            source = Rows(connection)
+            # Snapshots of earlier versions have no origin.
+            created = None
+            if source.one("SELECT 1 FROM sqlite_schema WHERE name = 'origin'"):
+                created = (source.one("SELECT created FROM origin") or (None,))[0]
+            position = (source.one("SELECT max(position) FROM contents") or (None,))[0]
+        finally:
+            connection.close()
+    except apsw.Error:
+        return ""
+    if created is not None and created != _creation(rows):
+        return "made from another database"
+    last = rows.one("SELECT coalesce(max(id), 0) FROM event") or (0,)
+    if position is not None and int(position) > int(last[0]):
+        return "with events that the log does not have, because they were made from another database or a longer log"
+    return ""
+
+
+def _creation(rows: Rows) -> int | None:
+    """When the database was created, which tells databases apart; copies of it are the same database."""
+    found = rows.one("SELECT min(applied) FROM migration")
+    return found[0] if found is not None else None
 
 
 class _DamagedSnapshot(Exception):
@@ -112,10 +170,7 @@ def _read_tables(path: Path, projection: Projection, rows: Rows) -> int:
         for _, _, table, expected in contents:
             if table_hash(source, table) != expected:
                 raise _DamagedSnapshot(f"the rows of {table} have changed")
-        last = rows.one("SELECT coalesce(max(id), 0) FROM event")
         position = int(contents[0][1])
-        if last is None or position > last[0]:
-            raise _DamagedSnapshot("it includes events that the log does not have")
         for table in projection.tables:
             _copy_table(source, rows, table)
         return position
