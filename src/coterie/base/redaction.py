@@ -132,10 +132,10 @@ class Redactor:
     def contains_secret(self, text: str) -> bool:
         return bool(self.spans(text))
 
-    def contains_registered(self, text: str) -> bool:
-        """Whether a registered secret is in the text; what only has the format of a credential does not count."""
+    def count_registered(self, text: str) -> int:
+        """How many registered secrets are in the text; what only has the format of a credential does not count."""
         pattern = self._index.pattern
-        return pattern is not None and self.may_contain_secret(text) and pattern.search(text) is not None
+        return len(pattern.findall(text)) if pattern is not None and self.may_contain_secret(text) else 0
 
     def check_names(self, *names: str | None) -> None:
         """`SecretInName` if an id or a name contains a registered secret that is too long to be there by chance.

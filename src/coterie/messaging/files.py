@@ -19,6 +19,7 @@ from typing import BinaryIO
 
 from coterie.base.errors import DiskFull, ReadOnly
 from coterie.base.ids import new_id
+from coterie.base.redaction import redact
 from coterie.messaging.errors import BadFile
 from coterie.messaging.protocol import Attachment, RoomRef
 
@@ -142,7 +143,7 @@ class RoomFiles:
 
 def safe_name(name: str) -> str:
     """A name that is a plain file name on any operating system."""
-    base = unicodedata.normalize("NFKC", name[:_MAX_NAME]).replace("\\", "/").rpartition("/")[2]
+    base = unicodedata.normalize("NFKC", redact(name)[:_MAX_NAME]).replace("\\", "/").rpartition("/")[2]
     letters = "".join(letter if unicodedata.category(letter)[0] in "LN" else _replace_unsafe(letter) for letter in base)
     stem, suffix = _split_suffix(letters.strip(" ."))
     stem = _truncate(stem, _MAX_STEM_BYTES).strip(" .") or "file"

@@ -23,6 +23,7 @@ from pygit2.enums import CheckoutStrategy, DeltaStatus, FileMode, FileStatus
 
 from coterie.base.logging import get_logger
 from coterie.base.paths import write_atomic
+from coterie.base.redaction import redact
 from coterie.base.values import is_text, replace_surrogates
 from coterie.modes.draft.errors import EditConflict, NoSuchDocument, PathTaken, WorkspaceError
 from coterie.modes.draft.git import (
@@ -32,6 +33,7 @@ from coterie.modes.draft.git import (
     DocumentVersion,
     EditFunction,
     GitAuthor,
+    check_text,
     reports_git_errors,
     validate_path,
 )
@@ -74,6 +76,7 @@ class Committer:
         if another writer moved the branch meanwhile."""
         validate_path(path)
         _validate_branch(branch)
+        redact.check_names(path, branch)
         with branch_lock(self._repository.git_folder, branch):
             for _ in _attempts():
                 head = self._repository.head(branch)
@@ -81,6 +84,7 @@ class Committer:
                 text = edit(before)
                 if text is None or (before is not None and text == before.text):
                     return None
+                check_text(text, before.text if before else None)
                 blob, commit = self._create_commit(path, text, head, author, message, when)
                 if self._move_branch(branch, head, commit, message):
                     update_checkout(self._repository, branch, path, before.blob if before else None, blob)
@@ -93,6 +97,7 @@ class Committer:
         if head is None:
             raise NoSuchDocument(f"The branch {source} has no commits yet.", "Write something on it first.")
         _validate_branch(name)
+        redact.check_names(name)
         try:
             self._repository.git.references.create(f"refs/heads/{name}", pygit2.Oid(hex=head))
         except (pygit2.GitError, ValueError) as error:

@@ -19,6 +19,7 @@ import pygit2
 from coterie.base.clock import Clock
 from coterie.base.ids import new_id
 from coterie.base.paths import write_atomic
+from coterie.base.redaction import redact
 from coterie.base.supervisor import Supervisor
 from coterie.base.values import is_text
 from coterie.eventstore import NewEvent, Store
@@ -70,6 +71,7 @@ class GitWorkspaces:
         for workspace, (_, existing) in self._threads.workspaces().items():
             if existing == resolved:
                 return workspace
+        redact.check_names(name, str(resolved))
         await asyncio.to_thread(lambda: DocumentRepository(resolved).check())
         workspace = new_id()
         opened = WorkspaceOpened(name=name or resolved.name, folder=str(resolved))

@@ -39,6 +39,10 @@ class PathTaken(DraftError):
     http_status = 409
 
 
+class SecretInDocument(DraftError):
+    """The text has a configured secret that the document did not have. A person's text is refused, not changed."""
+
+
 class NotPending(DraftError):
     """The proposal was decided already."""
 

@@ -21,8 +21,9 @@ from typing import Concatenate, ParamSpec, Protocol, TypeVar
 import pygit2
 from pygit2.enums import FileMode, SortMode
 
+from coterie.base.redaction import redact
 from coterie.base.values import is_text
-from coterie.modes.draft.errors import NoSuchDocument, NotADocument, WorkspaceError
+from coterie.modes.draft.errors import NoSuchDocument, NotADocument, SecretInDocument, WorkspaceError
 
 MAIN_BRANCH = "main"
 CHANGE_TRAILER, THREAD_TRAILER, UNDOES_TRAILER = "Coterie-Change", "Coterie-Thread", "Coterie-Undoes"
@@ -382,6 +383,15 @@ def validate_path(path: str) -> str:
             f"{path[:200]!r} cannot be a document.", "Name a Markdown file inside the workspace: notes/plan.md"
         )
     return path
+
+
+def check_text(text: str, before: str | None) -> None:
+    """`SecretInDocument` if a text has more configured secrets than the version before it."""
+    if (found := redact.count_registered(text)) and found > (redact.count_registered(before) if before else 0):
+        raise SecretInDocument(
+            "A configured secret (a key, token or password) was found in the text, so nothing was saved.",
+            "Remove it from the text, then save again.",
+        )
 
 
 def _is_invalid_name(part: str) -> bool:

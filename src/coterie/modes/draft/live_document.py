@@ -27,6 +27,7 @@ from coterie.modes.draft.git import (
     Contributor,
     DocumentVersion,
     EditFunction,
+    check_text,
     document_title,
 )
 
@@ -101,6 +102,7 @@ class LiveDocument:
         text = self.text
         for update in updates:
             text = apply_changes(text, update.changes)
+        check_text(text, self.base)
         self._append(updates, text)
         if _LONE_SURROGATE.search(text):
             # It can be typed, but not be encoded as UTF-8.
