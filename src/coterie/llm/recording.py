@@ -148,7 +148,7 @@ class ReplayProvider:
             await self._sleep(microseconds / 1_000_000 * self._speed)
 
     def _find(self, request: CompletionRequest) -> RecordedCall:
-        request_json = redact(request.model_dump_json())
+        request_json = redact.value(request).model_dump_json()
         for position, entry in enumerate(self._entries):
             if _matches(entry, request, request_json):
                 return self._entries.pop(position)
@@ -213,7 +213,7 @@ class RecordingProvider:
         return round((self._clock.monotonic() - began) * 1_000_000)
 
     def _write(self, entry: RecordedCall) -> None:
-        line = redact(entry.model_dump_json(exclude_defaults=True))
+        line = redact.value(entry).model_dump_json(exclude_defaults=True)
         with self._write_lock, self._path.open("a", encoding="utf-8") as file:
             file.write(line + "\n")
 

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 
 from coterie.base.ids import new_id
 from coterie.base.logging import get_logger
-from coterie.base.redaction import redact
+from coterie.base.redaction import StreamRedactor, redact
 from coterie.characters import Character, Characters, PeopleQueries
 from coterie.conversation import AssistantTurn, AssistantTurnStarted, NoSuchTurn, Segment, Turn, TurnQueries, UserTurn
 from coterie.eventstore import NewEvent, Ranges, Store, Superseded
@@ -103,6 +103,8 @@ class _RemoteReply:
     files: list[Attachment] = field(default_factory=list)
     incoming_file: IncomingFile | None = None
     error: str = ""
+    redactor: StreamRedactor = field(default_factory=StreamRedactor)
+    """Removes secrets from the text, also one that arrives in several parts."""
 
     def add_step(self, step: AgentActed) -> None:
         if len(self.steps) < _MAX_STEPS:
@@ -112,6 +114,7 @@ class _RemoteReply:
         if self.incoming_file is not None:
             self.incoming_file.close()
         self.text, self.steps, self.files, self.incoming_file = "", [], [], None
+        self.redactor = StreamRedactor()
 
 
 class RemoteConversation:
@@ -228,6 +231,9 @@ class RemoteConversation:
             self._stopped.discard(context)
             if reply.incoming_file is not None:
                 reply.incoming_file.close()
+        if rest := reply.redactor.flush():
+            reply.text += rest
+            yield ReplyDelta(rest)
         await self._record(context, turn, character, reply, "stopped" if stopped else reply.error)
         await self._acknowledge(character, message)
         yield ReplyFinished(reply.text, character.name, reply.error, tuple(reply.files))
@@ -237,9 +243,9 @@ class RemoteConversation:
     ) -> ReplyUpdate | None:
         match update:
             case TextStep(text=text):
-                text = redact(text)
-                reply.text += text
-                return ReplyDelta(text)
+                shown = reply.redactor.filter(text)
+                reply.text += shown
+                return ReplyDelta(shown) if shown else None
             case AgentRestarted():
                 reply.clear()
             case FileStep():

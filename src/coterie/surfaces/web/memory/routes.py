@@ -150,7 +150,7 @@ async def links(memory: MemoryDep, owner: Annotated[str, Query(max_length=200)])
 async def export(store: StoreDep, owner: Annotated[str | None, Query(max_length=200)] = None) -> StreamingResponse:
     def lines() -> Iterator[str]:
         for line in export_lines(store, owner):
-            yield f"{redact(line)}\n"
+            yield f"{redact.json(line)}\n"
 
     headers = {"Content-Disposition": 'attachment; filename="memories.jsonl"'}
     return StreamingResponse(lines(), media_type="application/x-ndjson", headers=headers)

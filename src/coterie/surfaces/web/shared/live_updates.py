@@ -134,6 +134,6 @@ async def _close_on_shutdown(stopping: anyio.Event, queue: _Updates) -> None:
 
 def _event(channel: str, update: LiveUpdate, positions: dict[str, int]) -> ServerSentEvent:
     # In JSON no text holds a line break, so none can end the event early; htmx 4 wants LF alone.
-    data = redact(json.dumps({"chat": channel, "at": positions[channel], **update.data}, ensure_ascii=True))
+    data = json.dumps({"chat": channel, "at": positions[channel], **redact.value(dict(update.data))}, ensure_ascii=True)
     event_id = ",".join(f"{one}:{after}" for one, after in positions.items())
     return ServerSentEvent(data, event=update.name, id=event_id, retry=1_000, sep="\n")
