@@ -24,7 +24,7 @@ settings.register_profile(
 settings.load_profile("coterie")
 
 
-_LONGEST = ("tests/real/", "tests/e2e/", "tests/test_walkthroughs.py")
+_LONGEST = ("tests/real/", "tests/e2e/", "tests/test_walkthroughs.py", "tests/test_secrets_nowhere.py")
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

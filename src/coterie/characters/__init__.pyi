@@ -1,4 +1,5 @@
 from .cards.card import Card as Card
+from .cards.card import CardFormat as CardFormat
 from .cards.card import ImportedCard as ImportedCard
 from .cards.import_export import ExportedCard as ExportedCard
 from .cards.import_export import check_size as check_size

@@ -265,9 +265,9 @@ class People(PeopleQueries):
 
     async def invite(self, name: str, minutes: float) -> tuple[Person, str]:
         """Add a person; the code links their first account."""
-        person = Person(new_id(), name)
-        await self._store.append([NewEvent(_STREAM, PersonAdded(person=person.id, name=name), OWNER)])
-        return person, await self.issue_code(person.id, minutes)
+        person = new_id()
+        await self._store.append([NewEvent(_STREAM, PersonAdded(person=person, name=name), OWNER)])
+        return self.person(person), await self.issue_code(person, minutes)
 
     async def issue_code(self, person: str, minutes: float) -> str:
         """A code that links one account to a person, once and within this time."""

@@ -26,6 +26,7 @@ from coterie.characters import (
     BrokenCard,
     Card,
     CardError,
+    CardFormat,
     Character,
     CharacterAuthored,
     Characters,
@@ -114,7 +115,7 @@ def export_character(store: Store, characters: Characters, character: Character,
     archive = CharacterArchive(
         versions=[version.identity for version in characters.versions(character.id)],
         card=None if card is None else ArchivedCard.of(card),
-        memories=[_redact_values(entry) for entry in memories if entry["room"] not in forks],
+        memories=[redact.value(entry) for entry in memories if entry["room"] not in forks],
         edges=[one for one in RelationshipQueries(store).in_world(MAIN_WORLD) if character.id in (one.of, one.toward)],
     )
     return (archive.model_dump_json(indent=1) + "\n").encode()
@@ -262,14 +263,6 @@ def _is_id(text: str) -> bool:
     return text.isascii() and text.isalnum() and len(text) <= 40
 
 
-def _redact_values(value: Any) -> Any:
-    if isinstance(value, str):
-        return redact(value)
-    if isinstance(value, dict):
-        return {key: _redact_values(item) for key, item in value.items()}
-    return [_redact_values(item) for item in value] if isinstance(value, list) else value
-
-
 def _base64(data: bytes) -> str:
     return base64.b64encode(data).decode()
 
@@ -294,15 +287,22 @@ class CharacterImporter:
         notes: list[str] = []
         if is_character_archive(data):
             archive, charx = await run_limited("Reading the character", len(data), _read_archive_file, data)
-            character, _ = await import_character(self._store, self._characters, self._memory, archive)
-            if charx is not None:
-                await asyncio.to_thread(self._workspaces.save_card, character.id, charx, "charx")
+            character, card = await import_character(self._store, self._characters, self._memory, archive)
+            if charx is not None and card is not None:
+                await self._save_card(character, card.document, charx, "charx")
         else:
             card, kind, notes = await run_limited("Reading the card", len(data), _read_card_file, data, file_name)
             character = await self._characters.save(Identity.from_card(card), card)
-            await asyncio.to_thread(self._workspaces.save_card, character.id, data, kind)
+            await self._save_card(character, card.document, data, kind)
         self._workspaces.prepare(character, self._characters.owner())
         return character, notes
+
+    async def _save_card(self, character: Character, document: dict[str, Any], data: bytes, kind: CardFormat) -> None:
+        """Keep the file with its pictures. The document in it is stored as it is in the log, without secrets."""
+        redacted = redact.value(document)
+        if redacted is not document:
+            data = await asyncio.to_thread(_without_secrets, data, kind, redacted)
+        await asyncio.to_thread(self._workspaces.save_card, character.id, data, kind)
 
 
 def _read_card_file(data: bytes, file_name: str) -> ImportedCard:
@@ -319,6 +319,12 @@ def _read_archive_file(data: bytes) -> tuple[CharacterArchive, bytes | None]:
         return archive, None
     bare = archive.model_copy(update={"card": ArchivedCard(document=card.document)})
     return bare, export_card(card, "charx").data
+
+
+def _without_secrets(data: bytes, kind: CardFormat, document: dict[str, Any]) -> bytes:
+    """The file of a card with its document replaced by a redacted one."""
+    card = import_card(data, f"card.{kind}").card
+    return export_card(Card.read(document, card.files, card.picture), kind).data
 
 
 class ExportedTurn(BaseModel):

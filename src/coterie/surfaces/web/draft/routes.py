@@ -65,7 +65,7 @@ class DraftRoute(APIRoute):
             try:
                 return await handle(request)
             except EditConflict as error:
-                body = {"error": redact(error.what), "fix": redact(error.fix), "difference": error.difference}
+                body = {"error": redact(error.what), "fix": redact(error.fix), "difference": redact(error.difference)}
                 return JSONResponse(body, status_code=error.http_status)
 
         return handle_conflict
