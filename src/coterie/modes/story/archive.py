@@ -287,9 +287,9 @@ class CharacterImporter:
         notes: list[str] = []
         if is_character_archive(data):
             archive, charx = await run_limited("Reading the character", len(data), _read_archive_file, data)
-            character, card = await import_character(self._store, self._characters, self._memory, archive)
-            if charx is not None and card is not None:
-                await self._save_card(character, card.document, charx, "charx")
+            character, archived = await import_character(self._store, self._characters, self._memory, archive)
+            if charx is not None and archived is not None:
+                await self._save_card(character, archived.document, charx, "charx")
         else:
             card, kind, notes = await run_limited("Reading the card", len(data), _read_card_file, data, file_name)
             character = await self._characters.save(Identity.from_card(card), card)
