@@ -213,3 +213,35 @@ async def test_no_exception_of_a_handler_stops_the_worker(store: Store, clock: M
     await store.jobs.enqueue([NewJob("work", key="bad"), NewJob("work", key="good")])
     assert await worker(store, handle, clock).drain() == 2
     assert await _count_is(store, "done", 1)
+
+
+@pytest.mark.parametrize("part", ["_listen", "_lease_due"])
+async def test_a_worker_that_fails_can_run_again_and_its_jobs_go_on(
+    store: Store, clock: ManualClock, monkeypatch: MonkeyPatch, part: str
+) -> None:
+    begun, may_end = asyncio.Event(), asyncio.Event()
+
+    async def handle(job: Job) -> JobResult:
+        begun.set()
+        await may_end.wait()
+        return JobResult([turn_event("effects", job.key)])
+
+    async def fails(*_: object) -> None:
+        await begun.wait()
+        raise RuntimeError("fault")
+
+    failing, stop = worker(store, handle, clock), asyncio.Event()
+    await store.jobs.enqueue([NewJob("work", key="first")])
+    await failing._lease_due()
+    with monkeypatch.context() as patch:
+        patch.setattr(failing, part, fails)
+        async with asyncio.timeout(10):
+            with pytest.raises(ExceptionGroup, match="unhandled errors"):
+                await failing.run(stop)
+    running = asyncio.create_task(failing.run(stop))
+    await store.jobs.enqueue([NewJob("work", key="second")])
+    may_end.set()
+    await wait_until(lambda: _count_is(store, "done", 2))
+    stop.set()
+    await running
+    assert sorted(turn_texts(await store.read("effects"))) == ["first", "second"]

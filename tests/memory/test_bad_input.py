@@ -137,3 +137,14 @@ def test_failures_of_background_embedding_are_reported(memory: Memory) -> None:
     status = memory.embedding_worker.status()
     assert status.error is not None and "connection refused" in status.error
     assert (status.done, status.total, status.running) == (0, 1, False)
+
+
+def test_any_failure_of_background_embedding_is_reported(memory: Memory, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fails(*_: object, **__: object) -> None:
+        raise RuntimeError("fault")
+
+    monkeypatch.setattr(type(memory.vectors), "embed_pending", fails)
+    memory.add("the boat is in the harbour")
+    memory.use_embedder(FaultyEmbedder())
+    memory.embedding_worker.wait()
+    assert "RuntimeError: fault" in str(memory.embedding_worker.status().error)

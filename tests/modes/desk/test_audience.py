@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from coterie.conversation.events import Segment, UserTurn
 from coterie.eventstore import NewEvent, Superseded
 from tests.modes.desk.conftest import DeskHarness, Script, calls
@@ -136,3 +138,20 @@ async def test_m6_a_bulletin_is_rewritten_from_the_remaining_memories(harness: D
     assert "third stone" not in script.prompts("cortex")[-1]
     assert harness.desk.bulletins.text(harness.desk.queries.chat(room)) == "The boat leaves on Friday."
     assert await harness.desk.maintenance.tick() == 0
+
+
+async def test_maintenance_that_failed_is_done_at_the_next_run(
+    harness: DeskHarness, script: Script, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await harness.begin()
+    script.lines["cortex"] = ["The spare key is under the third stone."]
+    add_story_memory(harness, "the spare key is under the third stone", "ana")
+
+    def fails() -> None:
+        raise RuntimeError("fault")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(harness.memory, "maintain", fails)
+        with pytest.raises(RuntimeError, match="fault"):
+            await harness.desk.maintenance.tick()
+    assert await harness.desk.maintenance.tick() == 1

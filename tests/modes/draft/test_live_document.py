@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
+from typing import Any
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -126,3 +129,26 @@ async def test_f9_update_numbers_of_an_earlier_run_are_refused(harness: DraftHar
     assert harness.text() == "Kept. " + LAMP
     with pytest.raises(LiveDocumentGone):
         harness.draft.documents.live.of_epoch(harness.workspace, "lamp.md", "main", live.epoch)
+
+
+async def test_typed_text_whose_commit_fails_is_committed_later(
+    harness: DraftHarness, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("coterie.modes.draft.live_document.COMMIT_PAUSE_S", 0.01)
+    await harness.open_thread()
+    documents = harness.draft.documents
+    commit, faults = documents.live._commit, iter([RuntimeError("fault")])
+
+    async def failing_once(*arguments: Any) -> Any:
+        if (fault := next(faults, None)) is not None:
+            raise fault
+        return await commit(*arguments)
+
+    monkeypatch.setattr(documents.live, "_commit", failing_once)
+    live = await documents.live_document(harness.workspace, "lamp.md")
+    await documents.add_updates(harness.workspace, live, 0, [Update("ann", insert(LAMP, 0, "Kept. "))], ANN)
+    async with asyncio.timeout(20):
+        while harness.text() == LAMP:
+            await asyncio.sleep(0.01)
+    assert harness.text() == "Kept. " + LAMP
+    assert list(faults) == []
