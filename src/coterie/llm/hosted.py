@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Literal
 from coterie.base.errors import CoterieError
 from coterie.base.logging import get_logger
 from coterie.base.network import is_loopback_url
+from coterie.base.values import replace_surrogates
 from coterie.llm.errors import BadAnswer, KeyRejected, RequestsForbidden, Unreachable
 from coterie.llm.messages import (
     Chunk,
@@ -89,10 +90,10 @@ class HostedProvider:
                 async for event in response:
                     if type(event) is PartDeltaEvent and type(event.delta) is TextPartDelta:
                         if event.delta.content_delta:
-                            yield TextDelta(text=event.delta.content_delta)
+                            yield TextDelta(text=_text(event.delta.content_delta))
                     elif type(event) is PartStartEvent and type(event.part) is TextPart:
                         if event.part.content:
-                            yield TextDelta(text=event.part.content)
+                            yield TextDelta(text=_text(event.part.content))
                     elif (chunk := _other_chunk(event)) is not None:
                         yield chunk
                 yield _finished(response, target)
@@ -163,6 +164,13 @@ def import_libraries(*protocols: str) -> None:
             import pydantic_ai.models.openai  # noqa: F401
 
 
+def _text(value: object) -> str:
+    """Text from a server, whose JSON may hold anything in its place and half characters in it."""
+    if not isinstance(value, str):
+        raise ValueError(f"text is {type(value).__name__}")
+    return replace_surrogates(value)
+
+
 def _other_chunk(event: object) -> Chunk | None:
     from pydantic_ai.messages import (
         PartDeltaEvent,
@@ -174,13 +182,15 @@ def _other_chunk(event: object) -> Chunk | None:
     )
 
     if isinstance(event, PartStartEvent) and isinstance(event.part, ThinkingPart) and event.part.content:
-        return ThinkingDelta(thinking=event.part.content)
+        return ThinkingDelta(thinking=_text(event.part.content))
     if isinstance(event, PartDeltaEvent) and isinstance(event.delta, ThinkingPartDelta) and event.delta.content_delta:
-        return ThinkingDelta(thinking=event.delta.content_delta)
+        return ThinkingDelta(thinking=_text(event.delta.content_delta))
     if isinstance(event, PartEndEvent) and isinstance(event.part, ToolCallPart):
         part = event.part
         return ToolCallRequested(
-            call=ToolCall(id=part.tool_call_id, name=part.tool_name, arguments=part.args_as_json_str())
+            call=ToolCall(
+                id=_text(part.tool_call_id), name=_text(part.tool_name), arguments=_text(part.args_as_json_str())
+            )
         )
     return None
 
@@ -200,5 +210,5 @@ def _finished(response: StreamedResponse, target: str) -> Finished:
             cached=usage.cache_read_tokens,
             estimated=usage.input_tokens == 0,
         ),
-        model=response.model_name or target,
+        model=_text(response.model_name or target),
     )

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from pydantic import BaseModel, Field
 
+from coterie.base.untrusted import parse_json
 from coterie.llm.embedded.provider import EmbeddedProvider
 from coterie.llm.errors import RoleUnset
 from coterie.llm.messages import ModelAnswer, Prompt, TextDelta
@@ -77,7 +78,7 @@ async def _get_json(client: httpx.AsyncClient, url: str) -> dict[str, Any] | Non
 
     try:
         response = await client.get(url)
-        body = response.json() if response.is_success else None
+        body = parse_json(response.content) if response.is_success else None
     except (httpx.HTTPError, ValueError):
         return None
     return body if isinstance(body, dict) else None

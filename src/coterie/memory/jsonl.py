@@ -8,11 +8,12 @@ from dataclasses import asdict, dataclass
 from datetime import datetime
 from typing import Any
 
+from coterie.base.untrusted import describe_problem
 from coterie.base.values import clamp_time
 from coterie.eventstore import NewEvent, Store
 from coterie.memory.access import Viewpoint, may_recall
 from coterie.memory.errors import BadImport
-from coterie.memory.events import MemoryLinked, MemorySuperseded
+from coterie.memory.events import MemoryAdded, MemoryLinked, MemorySuperseded
 from coterie.memory.records import DISCLOSURES, RELATIONS, TYPES, MemoryRecord, StreamForks, all_records
 from coterie.memory.writer import MemoryWriter, NewMemory
 
@@ -157,7 +158,7 @@ def _new_memory(entry: dict[str, Any], number: int, owner: str | None, room: str
         if kind not in TYPES or disclosure not in DISCLOSURES:
             raise ValueError(f"its type {kind} or disclosure {disclosure} is unknown")
         happened = entry.get("happened")
-        return NewMemory(
+        new = NewMemory(
             text=str(entry["text"]),
             owner=owner or str(entry["owner"]),
             room=room or str(entry["room"]),
@@ -177,5 +178,10 @@ def _new_memory(entry: dict[str, Any], number: int, owner: str | None, room: str
             disclosure=disclosure,
             id=str(entry["id"]) if entry.get("id") else None,
         )
-    except (KeyError, TypeError, ValueError) as error:
-        raise BadImport(f"Line {number} is not a memory: {error}.", "Correct or remove the line.") from None
+        # Whatever cannot be stored is refused here, before anything is stored.
+        fields = {name: value for name, value in vars(new).items() if name != "room"} | {"id": new.id or ""}
+        MemoryAdded.model_validate(fields).model_dump_json()
+    except (KeyError, TypeError, ValueError, OverflowError) as error:
+        reason = describe_problem(error)
+        raise BadImport(f"Line {number} is not a memory: {reason}.", "Correct or remove the line.") from None
+    return new

@@ -245,13 +245,18 @@ def _reassign_memory(entry: dict[str, Any], old: str, new: str, *, fresh: bool) 
     if not isinstance(entry.get("text"), str):
         raise CardError("A memory in the file has no text.", "Export the character again.")
     renamed = {
-        name: [new if entity == old else entity for entity in entry.get(name) or []] for name in ("witnesses", "about")
+        name: [new if entity == old else entity for entity in entities] if isinstance(entities, list) else entities
+        for name in ("witnesses", "about")
+        if (entities := entry.get(name))
     }
     moved = {**entry, **renamed, "owner": new}
     if fresh and entry.get("id"):
         moved["id"] = f"{entry['id']}-{new}"
+        links = entry.get("links")
         moved["links"] = [
-            {**link, "target": f"{link.get('target')}-{new}"} for link in entry.get("links") or [] if link
+            {**link, "target": f"{link.get('target')}-{new}"}
+            for link in (links if isinstance(links, list) else [])
+            if isinstance(link, dict)
         ]
         if entry.get("superseded_by"):
             moved["superseded_by"] = f"{entry['superseded_by']}-{new}"

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from coterie.base.errors import ConfigError
 from coterie.base.paths import write_private_json
 from coterie.surfaces.matrix.crypto.devices import PARTS, CrossSigningIdentity
-from coterie.surfaces.matrix.crypto.primitives import canonical_json, has_signature
+from coterie.surfaces.matrix.crypto.primitives import canonical_json, curve25519_key, has_signature, to_base64
 
 _json = st.recursive(st.none() | st.booleans() | st.integers() | st.text(), lambda deeper: st.lists(deeper, max_size=3))
 
@@ -48,3 +48,13 @@ def test_p7_an_identity_file_is_private_and_damage_is_reported(tmp_path: Path) -
     file.write_text('{"master": "half')
     with pytest.raises(ConfigError, match="identity"):
         CrossSigningIdentity.load(file)
+
+
+def test_a_key_of_a_wrong_length_is_refused() -> None:
+    """vodozemac panics on it, which is not an `Exception`."""
+    signature = to_base64(bytes(64))
+    document = {"signatures": {"@eve": {"ed25519:PHONE": signature}}}
+    for size in (0, 31, 33):
+        assert not has_signature(document, "@eve", "PHONE", to_base64(bytes(size)))
+        with pytest.raises(ValueError):
+            curve25519_key(to_base64(bytes(size)))

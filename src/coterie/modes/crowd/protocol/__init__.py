@@ -16,6 +16,7 @@ from coterie.modes.crowd.protocol.messages import (
     Trace,
     Trends,
     Vision,
+    parse_post_answer,
 )
 
 __all__ = [
@@ -30,4 +31,5 @@ __all__ = [
     "Trace",
     "Trends",
     "Vision",
+    "parse_post_answer",
 ]

@@ -14,7 +14,7 @@ from typing import Annotated, Any, ClassVar, Literal, Self
 from pydantic import BaseModel, ConfigDict, Field, StringConstraints, ValidationError
 
 from coterie.base.paths import write_atomic
-from coterie.modes.crowd.errors import BadWireMessage
+from coterie.modes.crowd.errors import BadWireMessage, MessageRefused
 
 _set_attribute = object.__setattr__
 
@@ -167,6 +167,26 @@ class ChatMessage(WireMessage):
     nonce: MessageId | None = None
     """The id of the post."""
     trace: Trace | None = None
+
+
+class _PostAnswer(BaseModel):
+    """A gateway's answer to a post: the stored message, or why it was refused."""
+
+    message: ChatMessage | None = None
+    rule: str = ""
+    error: str = ""
+    fix: str = ""
+
+
+def parse_post_answer(raw: str | bytes) -> ChatMessage:
+    """The stored message. Raises `MessageRefused`, or `BadWireMessage` for what is not an answer."""
+    try:
+        answer = _PostAnswer.model_validate_json(raw)
+    except ValidationError as error:
+        raise bad_wire_message("answer", error) from None
+    if answer.message is None:
+        raise MessageRefused(answer.rule, answer.error, answer.fix)
+    return answer.message
 
 
 AuditAction = Literal[

@@ -12,13 +12,13 @@ from pathlib import Path
 from typing import Any, Literal
 
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
-from vodozemac import Account, Curve25519PublicKey
+from vodozemac import Account
 
 from coterie.base.errors import ConfigError
 from coterie.base.logging import get_logger
 from coterie.base.paths import write_private_json
 from coterie.eventstore import KeyPath, KeyStore
-from coterie.surfaces.matrix.crypto.primitives import from_base64, has_signature, sign_json, to_base64
+from coterie.surfaces.matrix.crypto.primitives import curve25519_key, from_base64, has_signature, sign_json, to_base64
 from coterie.surfaces.matrix.homeserver import Homeserver, Json, KeysRefused, MatrixRefused
 from coterie.surfaces.matrix.schemas import DeviceKeys, Sync, object_at
 
@@ -192,7 +192,7 @@ def _parse_device(user: str, name: str, keys: Any) -> Device | None:
     try:
         device = DeviceKeys.model_validate(keys)
         curve, ed = device.keys[f"curve25519:{name}"], device.keys[f"ed25519:{name}"]
-        Curve25519PublicKey.from_base64(curve)
+        curve25519_key(curve)
     except (KeyError, ValueError):  # which includes the errors of schemas and of keys
         return None
     matches = (device.user_id, device.device_id) == (user, name)

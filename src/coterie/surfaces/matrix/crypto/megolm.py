@@ -24,6 +24,7 @@ from coterie.base.untrusted import describe_problem, parse_json
 from coterie.eventstore import KeyPath, KeyStore
 from coterie.surfaces.matrix.crypto.devices import MEGOLM, PICKLE_KEY, Device, DeviceList, OwnDevice
 from coterie.surfaces.matrix.crypto.olm import OlmSessions, Undecryptable
+from coterie.surfaces.matrix.crypto.primitives import panics_as_errors
 from coterie.surfaces.matrix.homeserver import Homeserver, Json
 from coterie.surfaces.matrix.schemas import EncryptedContent
 
@@ -54,11 +55,12 @@ class InboundSessions:
     ) -> dict[KeyPath, str | None]:
         """The changes to store for a received key. A key that decrypts less than the one we have is ignored."""
         try:
-            session_key = (
-                InboundGroupSession.import_session(ExportedSessionKey(key))
-                if exported
-                else InboundGroupSession(SessionKey(key))
-            )
+            with panics_as_errors():
+                session_key = (
+                    InboundGroupSession.import_session(ExportedSessionKey(key))
+                    if exported
+                    else InboundGroupSession(SessionKey(key))
+                )
         except ValueError as error:
             raise Undecryptable(str(error)) from error
         if session_key.session_id != session:
@@ -84,7 +86,8 @@ class InboundSessions:
         """The decrypted event. Raises `MissingKey` if its key may still arrive."""
         key, session, message = self._find_key(room, event)
         try:
-            decrypted = session.decrypt(message)
+            with panics_as_errors():
+                decrypted = session.decrypt(message)
             plain = parse_json(decrypted.plaintext)
         except ValueError as error:
             raise Undecryptable(str(error)) from error
@@ -110,7 +113,8 @@ class InboundSessions:
     def _find_key(self, room: str, event: Json) -> tuple[InboundKey, InboundGroupSession, MegolmMessage]:
         try:
             content = EncryptedContent.model_validate(event["content"])
-            session, message = content.session_id, MegolmMessage.from_base64(content.ciphertext)
+            with panics_as_errors():
+                session, message = content.session_id, MegolmMessage.from_base64(content.ciphertext)
         except ValueError as error:
             raise Undecryptable(describe_problem(error)) from None
         key = self._key(room, session)

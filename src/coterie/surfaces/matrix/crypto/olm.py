@@ -10,13 +10,19 @@ import hashlib
 import json
 from collections.abc import Iterable, Sequence
 
-from vodozemac import AnyOlmMessage, Curve25519PublicKey, PreKeyMessage, Session
+from vodozemac import AnyOlmMessage, PreKeyMessage, Session
 
 from coterie.base.logging import get_logger
 from coterie.base.untrusted import parse_json
 from coterie.eventstore import KeyPath, KeyStore
 from coterie.surfaces.matrix.crypto.devices import OLM, PICKLE_KEY, Device, OwnDevice
-from coterie.surfaces.matrix.crypto.primitives import from_base64, has_signature, to_base64
+from coterie.surfaces.matrix.crypto.primitives import (
+    curve25519_key,
+    from_base64,
+    has_signature,
+    panics_as_errors,
+    to_base64,
+)
 from coterie.surfaces.matrix.homeserver import Homeserver, Json
 from coterie.surfaces.matrix.schemas import OlmMessage, object_at
 
@@ -57,15 +63,17 @@ class OlmSessions:
     def _decrypt(self, sender_key: str, kind: int, body: str) -> tuple[bytes, dict[KeyPath, str | None]]:
         sessions = self._sessions_with(sender_key)
         try:
-            pre_key = PreKeyMessage.from_base64(body) if kind == 0 else None
-            message = pre_key.to_any() if pre_key is not None else AnyOlmMessage.from_parts(kind, from_base64(body))
+            with panics_as_errors():
+                pre_key = PreKeyMessage.from_base64(body) if kind == 0 else None
+                message = pre_key.to_any() if pre_key is not None else AnyOlmMessage.from_parts(kind, from_base64(body))
         except ValueError as error:
             raise Undecryptable(str(error)) from error
         for index, session in enumerate(sessions):
             if pre_key is not None and not session.session_matches(pre_key):
                 continue
             try:
-                plain = session.decrypt(message)
+                with panics_as_errors():
+                    plain = session.decrypt(message)
             except ValueError:
                 continue
             # The other device used this session last, so it has it: replies use it too.
@@ -74,8 +82,8 @@ class OlmSessions:
         if pre_key is None:
             raise Undecryptable("no session with this device")
         try:
-            key = Curve25519PublicKey.from_base64(sender_key)
-            session, plain = self._own.account.create_inbound_session(key, pre_key)
+            with panics_as_errors():
+                session, plain = self._own.account.create_inbound_session(curve25519_key(sender_key), pre_key)
         except ValueError as error:
             raise Undecryptable(str(error)) from error
         sessions.insert(0, session)
@@ -117,8 +125,8 @@ class OlmSessions:
             try:
                 if not has_signature(key, device.user, device.device, device.ed25519):
                     raise ValueError("it is not signed")
-                identity_key = Curve25519PublicKey.from_base64(device.curve25519)
-                one_time_key = Curve25519PublicKey.from_base64(str(object_at(key).get("key")))
+                identity_key = curve25519_key(device.curve25519)
+                one_time_key = curve25519_key(str(object_at(key).get("key")))
             except ValueError:
                 _log.info("a device has no one-time key", user=device.user, device=device.device)
                 continue

@@ -7,13 +7,14 @@ import hashlib
 import hmac
 import json
 import os
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 from cryptography.hazmat.primitives.ciphers import Cipher
 from cryptography.hazmat.primitives.ciphers.algorithms import AES
 from cryptography.hazmat.primitives.ciphers.modes import CTR
-from vodozemac import Ed25519PublicKey, Ed25519Signature
+from vodozemac import Curve25519PublicKey, Ed25519PublicKey, Ed25519Signature
 
 from coterie.messaging import BadFile
 from coterie.surfaces.matrix.homeserver import Json
@@ -29,6 +30,29 @@ def from_base64(text: str, *, url: bool = False) -> bytes:
     """With or without padding; raises ValueError for anything else."""
     padded = text + "=" * (-len(text) % 4)
     return base64.b64decode(padded, altchars=b"-_" if url else None, validate=True)
+
+
+@contextmanager
+def panics_as_errors() -> Iterator[None]:
+    """vodozemac panics on some malformed input; that is not an `Exception`, so that it would end the task."""
+    try:
+        yield
+    except BaseException as error:
+        if type(error).__name__ != "PanicException":
+            raise
+        raise ValueError("it is malformed") from None
+
+
+def curve25519_key(text: str) -> Curve25519PublicKey:
+    """Raises ValueError for what is not a key."""
+    _check_length(text, 32)
+    with panics_as_errors():
+        return Curve25519PublicKey.from_base64(text)
+
+
+def _check_length(text: str, expected: int) -> None:
+    if len(from_base64(text)) != expected:
+        raise ValueError(f"it does not have {expected} bytes")
 
 
 def canonical_json(document: Json) -> bytes:
@@ -47,9 +71,13 @@ def sign_json(document: Json, user: str, key_id: str, sign: Callable[[bytes], st
 def has_signature(document: Any, user: str, key_id: str, public: str) -> bool:
     """Whether the document has a valid signature of that key; False for anything malformed."""
     try:
-        signature = Ed25519Signature.from_base64(document["signatures"][user][f"ed25519:{key_id}"])
-        Ed25519PublicKey.from_base64(public).verify_signature(canonical_json(document), signature)
-    except (KeyError, TypeError, ValueError):
+        signature = document["signatures"][user][f"ed25519:{key_id}"]
+        _check_length(signature, 64)
+        _check_length(public, 32)
+        with panics_as_errors():
+            key = Ed25519PublicKey.from_base64(public)
+            key.verify_signature(canonical_json(document), Ed25519Signature.from_base64(signature))
+    except (KeyError, TypeError, ValueError, RecursionError):
         return False
     return True
 

@@ -1,0 +1,463 @@
+"""Every parser of what comes from outside, with valid examples of its input.
+
+`bench.fuzz_inbound` and the property tests feed them with changed examples. A parser may refuse an input with an error
+of ours, or record and skip it; anything else that it raises is a defect.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import json
+import tempfile
+from collections.abc import Callable, Iterator
+from contextlib import closing, contextmanager
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+from fastapi import HTTPException
+from pydantic import BaseModel, ValidationError
+
+from bench.lib.hostile_inputs import card_document, png_card
+from coterie.base.errors import CoterieError
+from coterie.base.untrusted import parse_json
+from coterie.characters.cards import Card, TavernChat, import_card
+from coterie.characters.cards.import_export import write_charx
+from coterie.characters.cards.lore_scan import LoreContext, find_lore
+from coterie.characters.cards.lorebook import Lorebook
+from coterie.characters.cards.parsing import read_object
+from coterie.eventstore.sqlite.keystore import KeyStore
+from coterie.llm.structured import _InvalidAnswer, parse_answer
+from coterie.memory.jsonl import parse_import
+from coterie.messaging.agents import AgentRegistry
+from coterie.messaging.inbox import MessageReceived
+from coterie.messaging.quarantine import Quarantine
+from coterie.modes.crowd.protocol.messages import EXAMPLES, MESSAGE_TYPES, WireMessage, parse_post_answer
+from coterie.modes.crowd.session.stream_context import Script
+from coterie.modes.draft.edit_formats import parser_for
+from coterie.modes.remote.protocol import FileStep, decode_data, parse_agent_frame, parse_server_frame
+from coterie.modes.story.archive import read_character_archive, reassign_memories
+from coterie.modes.story.turn_parser import parse_segments
+from coterie.surfaces.matrix.crypto.devices import _parse_device
+from coterie.surfaces.matrix.crypto.machine import OlmMachine
+from coterie.surfaces.matrix.homeserver import Homeserver
+from coterie.surfaces.matrix.messages import read_event, read_invite
+from coterie.surfaces.matrix.rooms import MatrixRooms
+from coterie.surfaces.matrix.schemas import ResponseReader, Sync
+from coterie.surfaces.openai_api.routes import ChatCompletionRequest
+from coterie.surfaces.web.draft.routes import _last_event_id
+from coterie.surfaces.web.shared.live_updates import _positions
+from coterie.surfaces.webhook.routes import WebhookRequest, _incoming
+from coterie.surfaces.webhook.surface import is_allowed_callback
+
+BOT, EVE, ROOM = "@bot:here", "@eve:there", "!room:here"
+
+
+@dataclass(frozen=True)
+class InboundParser:
+    name: str
+    examples: tuple[bytes, ...]
+    """Valid inputs; those that are JSON are also changed as JSON."""
+    parse: Callable[[bytes], object]
+    refusals: tuple[type[Exception], ...] = (CoterieError,)
+    """The errors with which it may refuse an input."""
+    weight: int = 100
+    """The share of the inputs that it gets; slow parsers get few."""
+
+    def run(self, data: bytes) -> bool:
+        """Whether the input was accepted. Raises whatever is not an error of ours."""
+        try:
+            self.parse(data)
+        except self.refusals:
+            return False
+        return True
+
+
+def _json(*values: Any) -> tuple[bytes, ...]:
+    return tuple(json.dumps(value).encode() for value in values)
+
+
+def _event(kind: str, content: Any, **more: Any) -> dict[str, Any]:
+    event = {"type": kind, "sender": EVE, "event_id": "$1", "origin_server_ts": 1_700_000_000_000}
+    return {**event, "content": content, **more}
+
+
+_REPLY = {"m.in_reply_to": {"event_id": "$0"}, "rel_type": "m.thread", "event_id": "$2", "is_falling_back": False}
+_MESSAGE = _event("m.room.message", {"msgtype": "m.text", "body": "> hi\n\nhello", "m.relates_to": _REPLY})
+_IMAGE = _event(
+    "m.room.message",
+    {"msgtype": "m.image", "body": "a", "filename": "b.png", "url": "mxc://a/b", "info": {"mimetype": "image/png"}},
+)
+_MEGOLM = {"algorithm": "m.megolm.v1.aes-sha2", "session_id": "s", "ciphertext": "AwgAEiD0", "sender_key": "k"}
+_SYNC = {
+    "next_batch": "s1",
+    "rooms": {
+        "join": {
+            ROOM: {
+                "timeline": {
+                    "events": [_MESSAGE, _IMAGE, _event("m.room.encrypted", _MEGOLM)],
+                    "limited": True,
+                    "prev_batch": "p",
+                },
+                "state": {"events": [_event("m.room.member", {"membership": "join"}, state_key=BOT)]},
+            }
+        },
+        "invite": {"!i": {"invite_state": {"events": [_event("m.room.member", {}, state_key=BOT)]}}},
+    },
+    "to_device": {"events": [_event("m.room.encrypted", {"algorithm": "x"})]},
+    "device_lists": {"changed": [EVE], "left": []},
+    "device_one_time_keys_count": {"signed_curve25519": 50},
+    "device_unused_fallback_key_types": ["signed_curve25519"],
+}
+
+
+def _matrix_sync(data: bytes) -> None:
+    quarantine = Quarantine("matrix")
+    sync = ResponseReader(quarantine).sync(parse_json(data))
+    for room, info in sync.joined.items():
+        for event in info.timeline:
+            with quarantine.reading(event, room=room):
+                read_event(room, event, BOT)
+    for room, state in sync.invites.items():
+        read_invite(room, state, BOT)
+    for skipped in quarantine.skipped:
+        skipped.model_dump_json()
+
+
+def _matrix_event(data: bytes) -> None:
+    event = parse_json(data)
+    if not isinstance(event, dict):
+        return
+    incoming = read_event(ROOM, event, BOT)
+    if incoming is not None:
+        MessageReceived(incoming=incoming).model_dump_json()
+
+
+class _Unconnected(Homeserver):
+    """Every request succeeds without effect."""
+
+    def __init__(self) -> None:
+        super().__init__("http://127.0.0.1:1")
+        self.devices: dict[str, Any] = {}
+
+    async def call(self, method: str, path: str, *_: Any, **__: Any) -> Any:
+        return {"device_keys": self.devices} if path.endswith("/keys/query") else {}
+
+
+class _MatrixCrypto:
+    """A device that receives to-device messages and encrypted events from another."""
+
+    def __init__(self, folder: Path) -> None:
+        self._server = _Unconnected()
+        self._bot = OlmMachine(KeyStore(folder / "bot.db"), self._server, BOT, "BOT")
+        eve = OlmMachine(KeyStore(folder / "eve.db"), self._server, EVE, "PHONE")
+        self._server.devices = {EVE: {"PHONE": eve.own.keys()}}
+        eve.close()
+        self._rooms = MatrixRooms(self._server, BOT)
+        self._loop = asyncio.new_event_loop()
+        olm = {"algorithm": "m.olm.v1.curve25519-aes-sha2", "sender_key": eve.own.curve25519}
+        body = {"type": 0, "body": base64.b64encode(bytes(range(100))).decode()}
+        request = {"algorithm": "m.megolm.v1.aes-sha2", "room_id": ROOM, "session_id": "s"}
+        self.to_device = _json(
+            _event("m.room.encrypted", {**olm, "ciphertext": {self._bot.own.curve25519: body}}),
+            _event("m.room_key_request", {"action": "request", "requesting_device_id": "PHONE", "body": request}),
+        )
+        self.device_keys = _json(eve.own.keys())
+        self.state = _json(
+            [
+                {**_event("m.room.create", {}, state_key=""), "sender": BOT},
+                {**_event("org.coterie.chat", {"account": EVE, "number": 1}, state_key=""), "sender": BOT},
+                {**_event("m.room.name", {"name": "A"}, state_key=""), "sender": BOT},
+            ]
+        )
+
+    def close(self) -> None:
+        self._bot.close()
+        self._loop.run_until_complete(self._server.close())
+        self._loop.close()
+
+    def receive_to_device(self, data: bytes) -> None:
+        quarantine = Quarantine("matrix")
+        sync = Sync(
+            "s1",
+            to_device=ResponseReader(quarantine)
+            .sync({"next_batch": "s", "to_device": {"events": [parse_json(data)]}})
+            .to_device,
+            one_time_keys=50,
+        )
+        self._loop.run_until_complete(self._bot.receive_sync(sync, quarantine, first=False))
+        _refuse_faults(quarantine)
+
+    def decrypt(self, data: bytes) -> None:
+        quarantine = Quarantine("matrix")
+        joined = {"join": {ROOM: {"timeline": {"events": [parse_json(data)]}}}}
+        sync = ResponseReader(quarantine).sync({"next_batch": "s", "rooms": joined})
+        for event in sync.joined[ROOM].timeline:
+            self._bot.observe_state(ROOM, [event])
+            self._bot.decrypt(ROOM, event)
+
+    def read_state(self, data: bytes) -> None:
+        value = parse_json(data)
+        self._rooms._read(ROOM, value if isinstance(value, list) else [value])
+
+
+def _refuse_faults(quarantine: Quarantine) -> None:
+    """Skipping is for malformed events: an error of a program in the reason is a defect too."""
+    for skipped in quarantine.skipped:
+        if skipped.reason.startswith(("KeyError", "TypeError", "AttributeError", "IndexError", "Unicode")):
+            raise AssertionError(skipped.reason)
+
+
+def _webhook(data: bytes) -> None:
+    request = WebhookRequest.model_validate(parse_json(data))
+    MessageReceived(incoming=_incoming(request)).model_dump_json()
+    is_allowed_callback(request.callback or "", ("https://here/cb",))
+
+
+def _agent_frame(data: bytes) -> None:
+    frame = parse_agent_frame(data)
+    frame.to_json()
+    if isinstance(frame, FileStep):
+        decode_data(frame.data)
+
+
+def _wire_message(kind: type[WireMessage]) -> Callable[[bytes], object]:
+    return lambda data: kind.from_json(data).to_json()
+
+
+def _chat(data: bytes) -> None:
+    chat = TavernChat.read(data)
+    for turn in chat.turns:
+        turn.document()
+
+
+def _card(file_name: str) -> Callable[[bytes], object]:
+    def parse(data: bytes) -> None:
+        card = import_card(data, file_name).card
+        _properties(card)
+        _properties(card.data)
+
+    return parse
+
+
+def _properties(value: object) -> None:
+    """Compute everything that is derived from it."""
+    for name in dir(type(value)):
+        if not name.startswith(("_", "model_")) and isinstance(
+            getattr(type(value), name, None), property | cached_property
+        ):
+            getattr(value, name)
+
+
+def _lorebook(data: bytes) -> None:
+    lorebook = Lorebook.read(read_object(data, "The lorebook"))
+    _properties(lorebook)
+    find_lore(lorebook, LoreContext(["I like tea.", "Me too."], replies=3), len)
+
+
+def _in_file(file: Path, read: Callable[[Path], object]) -> Callable[[bytes], object]:
+    def parse(data: bytes) -> object:
+        file.write_bytes(data)
+        return read(file)
+
+    return parse
+
+
+class _Shape(BaseModel):
+    name: str
+    count: int = 0
+    tags: list[str] = []
+
+
+def _edits(data: bytes) -> None:
+    text = data.decode("utf-8", "surrogateescape")
+    for change_format in ("tags", "search_replace", "json"):
+        parser = parser_for(change_format)
+        parser.feed(text[: len(text) // 2])
+        parser.feed(text[len(text) // 2 :])
+        parser.end()
+
+
+def _text(data: bytes) -> str:
+    return data.decode("utf-8", "replace")
+
+
+def _resume_positions(data: bytes) -> None:
+    text = data.decode("latin-1")
+    _last_event_id(text)
+    _positions(text.split(","))
+
+
+_LORE = {"keys": ["tea"], "content": "@@depth 3\nTea is hot.", "enabled": True, "insertion_order": 1, "extensions": {}}
+_CARD = {
+    "spec": "chara_card_v3",
+    "spec_version": "3.0",
+    "data": {
+        **dict.fromkeys(("name", "description", "personality", "scenario", "first_mes", "mes_example"), "x"),
+        "alternate_greetings": ["hi"],
+        "tags": ["a"],
+        "assets": [{"type": "icon", "uri": "embeded://a.png", "name": "main", "ext": "png"}],
+        "character_book": {"entries": [_LORE], "extensions": {}},
+        "extensions": {"depth_prompt": {"prompt": "x", "depth": 4}},
+        "creation_date": 1_700_000_000,
+    },
+}
+_TAVERN = (
+    {"user_name": "You", "character_name": "Mara", "create_date": "2023-7-8 @15h 14m 20s 123ms", "chat_metadata": {}},
+    {"name": "Mara", "is_user": False, "mes": "Hello", "send_date": "July 8, 2023 3:14pm", "swipes": ["Hello", "Hi"]},
+    {"name": "You", "is_user": True, "mes": "Hi", "send_date": 1_700_000_000_000, "swipe_id": 0},
+)
+_MEMORY = {
+    "id": "m1", "text": "She likes tea.", "owner": "c", "room": "room:a", "type": "observation",
+    "witnesses": ["you"], "about": ["tea"], "sources": [], "happened": "2024-01-01T10:00:00+00:00",
+    "significance": 2, "confidence": 0.9, "pinned": False, "disclosure": "people", "superseded_by": "m2",
+    "links": [{"relation": "supports", "target": "m0"}],
+}  # fmt: skip
+_ARCHIVE = {
+    "format": "coterie-character",
+    "version": 1,
+    "versions": [{"id": "01M7PFY4", "name": "Mara", "persona": "A sailor."}],
+    "card": {"document": card_document(), "files": {}},
+    "memories": [_MEMORY],
+    "edges": [],
+}
+_AGENTS = b"""characters:
+  Mara:
+    backend: remote
+    base_url: ws://127.0.0.1:9000
+    token: secret-token
+  Finn: {backend: stand-in, says: [Hello, "You said {text}"], latency_s: 0.1}
+"""
+_SCRIPT = b"""title = "A stream"
+[[line]]
+at = 0.0
+say = "Hello chat"
+[[line]]
+at = 5.5
+say = "Look at that"
+event = "hype"
+"""
+_FRAMES = (
+    {"type": "hello", "version": 1, "name": "agent", "epoch": "e"},
+    {"type": "text", "message": "m", "number": 1, "text": "Hello"},
+    {"type": "tool_call", "message": "m", "number": 2, "name": "search", "text": "tea"},
+    {"type": "file", "message": "m", "number": 3, "name": "a.png", "data": "AAAA", "last": True},
+    {"type": "done", "message": "m", "number": 4},
+    {"type": "error", "message": "m", "number": 4, "text": "no"},
+    {"type": "beat", "messages": ["m"]},
+    {"type": "task_done", "id": "p", "chat": "c", "text": "Done."},
+)
+_SERVER_FRAMES = (
+    {"type": "message", "id": "m", "chat": "c", "person": {"id": "p", "name": "Ana"}, "text": "hi", "after": 0},
+    {"type": "file_piece", "message": "m", "file": 0, "data": "AAAA", "last": True},
+    {"type": "stop", "message": "m"},
+    {"type": "settled", "message": "m"},
+)
+_COMPLETION = {
+    "model": "mara",
+    "messages": [{"role": "user", "content": "hi"}, {"role": "user", "content": [{"type": "text", "text": "a"}]}],
+    "stream": True,
+    "stream_options": {"include_usage": True},
+    "temperature": 0.5,
+    "user": "x",
+}
+
+
+@contextmanager
+def inbound_parsers() -> Iterator[list[InboundParser]]:
+    """All parsers. Some work with files and keys, which are removed afterwards."""
+    with tempfile.TemporaryDirectory() as folder, closing(_MatrixCrypto(Path(folder))) as crypto:
+        yield _parsers(Path(folder), crypto)
+
+
+def _parsers(folder: Path, crypto: _MatrixCrypto) -> list[InboundParser]:
+    schema_errors = (CoterieError, ValueError)  # the boundary answers these with 400 or 422, or records and skips
+    wire: dict[type[WireMessage], bytes] = {
+        kind: (EXAMPLES / f"{kind.schema_name()}.json").read_bytes() for kind in MESSAGE_TYPES
+    }
+    document = card_document()
+    picture = png_card(document)
+    charx = write_charx(Card.read(dict(document)))
+    message = json.loads(wire[next(kind for kind in MESSAGE_TYPES if kind.message_type == "chat_message")])
+    return [
+        InboundParser("matrix_sync", _json(_SYNC), _matrix_sync, schema_errors),
+        InboundParser("matrix_event", _json(_MESSAGE, _IMAGE), _matrix_event, schema_errors),
+        InboundParser("matrix_state", crypto.state, crypto.read_state, schema_errors, 50),
+        InboundParser("matrix_to_device", crypto.to_device, crypto.receive_to_device, schema_errors, 5),
+        InboundParser("matrix_encrypted", _json(_event("m.room.encrypted", _MEGOLM)), crypto.decrypt, schema_errors, 5),
+        InboundParser(
+            "matrix_device",
+            crypto.device_keys,
+            lambda data: _parse_device(EVE, "PHONE", parse_json(data)),
+            schema_errors,
+        ),
+        InboundParser(
+            "webhook",
+            _json(
+                {"text": "hi", "room": "main", "id": "1", "from": "ana", "wait": True, "callback": "https://here/cb/1"}
+            ),
+            _webhook,
+            (CoterieError, ValueError, HTTPException),
+        ),
+        InboundParser("agent_frame", _json(*_FRAMES), _agent_frame),
+        InboundParser("server_frame", _json(*_SERVER_FRAMES), lambda data: parse_server_frame(data).to_json()),
+        *(
+            InboundParser(f"nats_{kind.message_type}", (example,), _wire_message(kind))
+            for kind, example in wire.items()
+        ),
+        InboundParser(
+            "nats_answer", _json({"message": message}, {"rule": "rate", "error": "a", "fix": "b"}), parse_post_answer
+        ),
+        InboundParser("card_json", _json(_CARD, document), _card("card.json"), weight=30),
+        InboundParser("card_png", (picture,), _card("card.png"), weight=15),
+        InboundParser("card_charx", (charx,), _card("card.charx"), weight=15),
+        InboundParser("lorebook", _json({"entries": [_LORE]}), _lorebook, schema_errors),
+        InboundParser("tavern_chat", (b"\n".join(_json(*_TAVERN)),), _chat, weight=50),
+        InboundParser(
+            "memory_import",
+            _json(_MEMORY, {"format": "coterie-memory", "version": 1}),
+            lambda data: list(parse_import(reassign_memories(_text(data).split("\n"), "c", 3), owner="c", room="r")),
+        ),
+        InboundParser("character_archive", _json(_ARCHIVE), _archive, weight=30),
+        InboundParser(
+            "agents_yaml",
+            (_AGENTS,),
+            _in_file(folder / "agents.yaml", _read_agents),
+            weight=5,
+        ),
+        InboundParser("crowd_script", (_SCRIPT,), _in_file(folder / "stream.toml", Script.read), weight=10),
+        InboundParser(
+            "structured_answer",
+            (b'Sure:\n```json\n{"name": "tea", "count": 3, "tags": ["a"]}\n```',),
+            lambda data: parse_answer(_Shape, _text(data)),
+            (CoterieError, _InvalidAnswer),
+        ),
+        InboundParser(
+            "draft_reply",
+            (
+                b"Text <change><original>a</original><proposed>b</proposed></change>",
+                b"<<<<<<< SEARCH\na\n=======\nb\n>>>>>>> REPLACE",
+                b'{"say": "Done", "changes": [{"original": "a", "proposed": "b", "reason": "c"}]}',
+            ),
+            _edits,
+        ),
+        InboundParser("story_reply", (b'*smiles* "Hello" (ooc: hi) **x**',), lambda data: parse_segments(_text(data))),
+        InboundParser(
+            "completion_request", _json(_COMPLETION), ChatCompletionRequest.model_validate_json, (ValidationError,)
+        ),
+        InboundParser("resume_position", (b"17", b"chat:17,instance:9"), _resume_positions),
+    ]
+
+
+def _read_agents(file: Path) -> object:
+    return AgentRegistry(file)._parse()
+
+
+def _archive(data: bytes) -> None:
+    archive = read_character_archive(data)
+    if archive.card is not None:
+        _properties(archive.card.card())
+    lines = (json.dumps(entry) for entry in archive.memories)
+    list(parse_import(reassign_memories(lines, "c", 3), owner="c", room="r"))
