@@ -34,7 +34,7 @@ from coterie.memory.jsonl import parse_import
 from coterie.messaging.agents import AgentRegistry
 from coterie.messaging.inbox import MessageReceived
 from coterie.messaging.quarantine import Quarantine
-from coterie.modes.crowd.protocol.messages import EXAMPLES, MESSAGE_TYPES, WireMessage, parse_post_answer
+from coterie.modes.crowd.protocol.messages import EXAMPLES, MESSAGE_TYPES, SenderPost, WireMessage, parse_post_answer
 from coterie.modes.crowd.session.stream_context import Script
 from coterie.modes.draft.edit_formats import parser_for
 from coterie.modes.remote.protocol import FileStep, decode_data, parse_agent_frame, parse_server_frame
@@ -407,6 +407,7 @@ def _parsers(folder: Path, crypto: _MatrixCrypto) -> list[InboundParser]:
             InboundParser(f"nats_{kind.message_type}", (example,), _wire_message(kind))
             for kind, example in wire.items()
         ),
+        InboundParser("sender_post", _json({"id": "1", "room": "a", "text": "hi"}), SenderPost.from_json),
         InboundParser(
             "nats_answer", _json({"message": message}, {"rule": "rate", "error": "a", "fix": "b"}), parse_post_answer
         ),

@@ -62,7 +62,7 @@ def test_m8_import_for_another_owner_and_room(memory: Memory, tmp_path: Path) ->
     [
         ("{not json", "Line 2 is not JSON"),
         ("[1]", "Line 2 is not a memory"),
-        ('{"owner": "a", "room": "r"}', "Line 2 is not a memory: 'text'"),
+        ('{"owner": "a", "room": "r"}', "Line 2 is not a memory: it has no 'text'"),
         ('{"text": "x", "owner": "a", "room": "r", "type": "rumour"}', "rumour"),
         ('{"format": "mem0", "version": 1}', "Line 2 has format mem0"),
     ],

@@ -182,6 +182,6 @@ def _new_memory(entry: dict[str, Any], number: int, owner: str | None, room: str
         fields = {name: value for name, value in vars(new).items() if name != "room"} | {"id": new.id or ""}
         MemoryAdded.model_validate(fields).model_dump_json()
     except (KeyError, TypeError, ValueError, OverflowError) as error:
-        reason = describe_problem(error)
+        reason = f"it has no {error}" if isinstance(error, KeyError) else describe_problem(error)
         raise BadImport(f"Line {number} is not a memory: {reason}.", "Correct or remove the line.") from None
     return new

@@ -26,6 +26,7 @@ from coterie.modes.crowd.protocol import (
     StreamContext,
     Subjects,
     Trends,
+    parse_post_answer,
 )
 
 INGEST_STREAM, OUTPUT_STREAM = "CROWD_INGEST", "CROWD_OUTPUT"
@@ -290,14 +291,12 @@ class ClusterClient:
                     await self._broker.jetstream.publish(
                         self._subjects.ingest, post.to_json().encode(), stream=INGEST_STREAM, headers=headers
                     )
-                    answer = json.loads((await answers.next_msg(timeout=_ANSWER_TIMEOUT_S)).data)
+                    answer = (await answers.next_msg(timeout=_ANSWER_TIMEOUT_S)).data
                 except (Error, OSError, TimeoutError):
                     attempt += 1
                     await asyncio.sleep(0.1)
                     continue
-                if "message" in answer:
-                    return ChatMessage.model_validate(answer["message"])
-                raise MessageRefused(str(answer["rule"]), str(answer["error"]), str(answer["fix"]))
+                return parse_post_answer(answer)
         finally:
             await answers.unsubscribe()
         raise NoBroker(
