@@ -60,7 +60,7 @@ def test_exit_codes_are_stable() -> None:
         "LeaseLost": 1,
         "SlowConsumer": 1,
         "TooMuchWork": 1,
-        "Busy": 1,
+        "WorkersBusy": 1,
         "ConfigError": 2,
         "MissingExtra": 3,
         "InUse": 4,

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from coterie.base import offload
-from coterie.base.errors import Busy, ConfigError, TooMuchWork
+from coterie.base.errors import ConfigError, TooMuchWork, WorkersBusy
 from coterie.base.offload import IN_PROCESS_BYTES, WorkerPool, run_limited
 
 pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="looks at processes with POSIX signals")
@@ -160,7 +160,7 @@ async def test_twenty_calls_share_two_processes_and_more_than_can_wait_are_refus
     calls = [asyncio.create_task(pool.run("Waiting", 120, _wait_for, str(go))) for _ in range(20)]
     try:
         await _eventually(lambda: len(pool.processes) == 2)
-        with pytest.raises(Busy, match="too much is waiting"):
+        with pytest.raises(WorkersBusy, match="too much is waiting"):
             await pool.run("Waiting", 60, _wait_for, str(go))
         go.touch()
         assert len(set(await asyncio.gather(*calls))) == 2

@@ -112,3 +112,11 @@ def test_law_no_line_of_another_is_shown_and_without_names_nothing_is_cut(text: 
     for line in shown.split("\n"):
         assert not line.lstrip(" *_[#").lower().startswith(("ana:", "io:", "you:", "io**:"))
     assert guarded(list(text), own=[], others=[]) == (text, False)
+
+
+def test_very_many_open_quotations_are_closed_up_to_a_limit() -> None:
+    limit = LengthLimit(2)
+    shown = limit.filter("(" * 10_000 + "one two. three four five. six")
+    assert limit.reached
+    assert shown.endswith(")")
+    assert shown.count(")") == 100

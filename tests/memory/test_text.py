@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from datetime import UTC, date, datetime
 
 import apsw
@@ -109,3 +110,9 @@ def test_m3_an_invalid_date_is_read_as_its_month() -> None:
 def test_m3_law_any_text_gives_a_valid_interval_or_none(text: str, today: date) -> None:
     found = find_interval(text, datetime(today.year, today.month, today.day, 12, tzinfo=UTC))
     assert found is None or found.start < found.end
+
+
+@given(st.text("a?？ ()[]\n", max_size=14))
+def test_law_a_remark_in_brackets_after_a_question_is_ignored(text: str) -> None:
+    without = re.sub(r"\s*[\[(][^\])]*[\])]\s*$", "", text)
+    assert is_question(text) == without.rstrip().endswith(("?", "？"))

@@ -22,7 +22,7 @@
     │   └── LeaseLost            another worker has the job now; the result was not recorded
     ├── SlowConsumer             a subscriber fell behind; resume from the log
     ├── TooMuchWork              processing an input took too much time or memory and was stopped
-    └── Busy                     too much work waits already; try again later
+    └── WorkersBusy              too much work waits already; try again later
 
 Other packages subclass these, in their `errors.py`.
 """
@@ -140,5 +140,5 @@ class TooMuchWork(CoterieError):
     http_status = 422
 
 
-class Busy(CoterieError):
+class WorkersBusy(CoterieError):
     http_status = 503

@@ -25,7 +25,7 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import BinaryIO, ParamSpec, TypeVar, cast
 
-from coterie.base.errors import Busy, CoterieError, TooMuchWork
+from coterie.base.errors import CoterieError, TooMuchWork, WorkersBusy
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -72,15 +72,17 @@ class WorkerPool:
     async def run(self, what: str, seconds: float, function: Callable[P, R], /, *args: P.args, **kwargs: P.kwargs) -> R:
         """The function's result, or its exception. `what` names the work in errors, such as "Reading the card".
 
-        Raises `TooMuchWork` if it exceeds its limits, and `Busy` if too many calls wait. Waiting for a worker does not
-        count as time of the work.
+        Raises `TooMuchWork` if it exceeds its limits, and `WorkersBusy` if too many calls wait. Waiting for a worker
+        does not count as time of the work.
         """
         threads = self._begin(what)
         try:
             future = threads.submit(self._run, what, seconds, function, args, kwargs)
         except RuntimeError:
             self._end()
-            raise Busy(f"{what} was not begun, because the server is stopping.", "Try again after its start.") from None
+            raise WorkersBusy(
+                f"{what} was not begun, because the server is stopping.", "Try again after its start."
+            ) from None
         future.add_done_callback(lambda _: self._end())
         return await asyncio.wrap_future(future)
 
@@ -108,7 +110,7 @@ class WorkerPool:
     def _begin(self, what: str) -> ThreadPoolExecutor:
         with self._lock:
             if self._calls >= self._max_workers + self._max_waiting:
-                raise Busy(f"{what} has to wait, and too much is waiting already.", "Try again in a minute.")
+                raise WorkersBusy(f"{what} has to wait, and too much is waiting already.", "Try again in a minute.")
             self._calls += 1
             if self._threads is None:
                 # As many threads as workers: calls wait in the queue of the executor.
@@ -172,7 +174,7 @@ class WorkerPool:
             try:
                 worker = _Worker(self._max_memory_bytes)
             except OSError as error:
-                raise Busy(
+                raise WorkersBusy(
                     f"{what} needs another process, and the system refuses one ({error.strerror}).",
                     "Try again later; if it stays so, raise the limit of processes.",
                 ) from None
@@ -350,7 +352,8 @@ atexit.register(_pool.close)
 async def run_limited(what: str, size: int, function: Callable[P, R], /, *args: P.args, **kwargs: P.kwargs) -> R:
     """The result of a pure function on untrusted input of `size` bytes: in a worker process if it is large.
 
-    `what` names the work in errors, such as "Reading the card". Raises `TooMuchWork` or `Busy`, see `WorkerPool.run`.
+    `what` names the work in errors, such as "Reading the card". Raises `TooMuchWork` or `WorkersBusy`, as
+    `WorkerPool.run` does.
     """
     if size <= IN_PROCESS_BYTES:
         return function(*args, **kwargs)

@@ -13,7 +13,10 @@ _OPEN_QUOTE_ALLOWANCE = 1.5
 _SENTENCE_ENDS = re.compile(r"""[.!?…][*_"'”’»)\]]*$""")
 _ABBREVIATION = re.compile(r"(?:\b(?:mr|mrs|ms|dr|st)|\b[a-z])\.$", re.IGNORECASE)
 _CLOSED_BY = {"*": "*", '"': '"', "“": "”", "«": "»", "(": ")"}
-_BEFORE, _AFTER = r"[\s*_\[#]*", r"[ \t*_\]]*"
+# A model that repeats a mark without end writes no label: without a limit, each chunk would read all of them again.
+_BEFORE, _AFTER = r"[\s*_\[#]{0,1000}", r"[ \t*_\]]{0,100}"
+_MAX_OPEN = 100
+"""More quotations and actions are not open at once."""
 
 
 class LengthLimit:
@@ -24,7 +27,7 @@ class LengthLimit:
         self.reached = False
         self._limit = words
         self._words = 0
-        self._word = ""
+        self._word: list[str] = []
         self._open: list[str] = []
         """The characters that would close the open quotations and actions, innermost last."""
 
@@ -36,12 +39,12 @@ class LengthLimit:
             return ""
         for position, letter in enumerate(text):
             if not letter.isspace():
-                self._word += letter
+                self._word.append(letter)
                 self._track_quotes(letter)
             elif self._word:
                 self._words += 1
                 self.reached = self._is_reached(self._limit)
-                self._word = ""
+                self._word = []
                 if self.reached:
                     return text[:position] + "".join(reversed(self._open))
         return text
@@ -49,11 +52,14 @@ class LengthLimit:
     def _track_quotes(self, letter: str) -> None:
         if letter in self._open:
             self._open.remove(letter)
-        elif closing := _CLOSED_BY.get(letter):
+        elif (closing := _CLOSED_BY.get(letter)) and len(self._open) < _MAX_OPEN:
             self._open.append(closing)
 
     def _is_reached(self, limit: int) -> bool:
-        if self._words < limit or not _SENTENCE_ENDS.search(self._word) or _ABBREVIATION.search(self._word):
+        if self._words < limit:
+            return False
+        word = "".join(self._word)
+        if not _SENTENCE_ENDS.search(word) or _ABBREVIATION.search(word):
             return False
         return not self._open or self._words >= limit * _OPEN_QUOTE_ALLOWANCE
 

@@ -48,12 +48,16 @@ _EXCLUSIVE = (
 )
 _CLASS_OF = {word: number for number, words in enumerate(_EXCLUSIVE) for word in words}
 _NAME = re.compile(r"(?<![.!?]\s)(?<!^)\b[A-Z][\w'’]*")
+_MAX_LENGTH = 4_000
+"""Characters. Every word is compared with every other one: longer texts are duplicates only if they are the same."""
 
 
 def is_duplicate(text: str, other: str) -> bool:
     """Whether `other` adds nothing to `text`."""
     if digest(text) == digest(other):
         return True
+    if max(len(text), len(other)) > _MAX_LENGTH:
+        return False
     if numbers_in(text) != numbers_in(other) or is_negated(text) != is_negated(other) or not _names_agree(text, other):
         return False
     words, other_words = _content_words(text), _content_words(other)

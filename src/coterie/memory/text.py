@@ -27,7 +27,6 @@ STOP_WORDS = frozenset(
 )
 
 _WORD = re.compile(r"[^\W_]+")
-_ASIDE = re.compile(r"\s*[\[(][^\])]*[\])]\s*$")
 _PREFIX = re.compile(r"^\s*(?:\[[^\]]{1,40}\]\s*)?(?:[-*•]\s+)?")
 _NEGATIONS = frozenset(
     ["not", "no", "never", "none", "nobody", "nothing", "neither", "nor", "without", "cannot", "cant"]
@@ -73,7 +72,12 @@ class NameMatcher:
 
 def is_question(text: str) -> bool:
     """Whether the text ends with a question mark, ignoring a remark in brackets after it."""
-    return _ASIDE.sub("", text).rstrip().endswith(("?", "？", "؟"))
+    text = text.rstrip()
+    if text.endswith((")", "]")):
+        start = max(text.rfind(")", 0, -1), text.rfind("]", 0, -1)) + 1
+        openings = [at for mark in "([" if (at := text.find(mark, start)) >= 0]
+        text = text[: min(openings)].rstrip() if openings else text
+    return text.endswith(("?", "？", "؟"))
 
 
 @functools.lru_cache(maxsize=4_096)

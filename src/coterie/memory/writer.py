@@ -29,7 +29,8 @@ from coterie.memory.signals import cosines
 from coterie.memory.text import NameMatcher, digest
 
 _CARD = re.compile(r"\b(?:\d[ -]?){13,19}\b")
-_EMAIL = re.compile(r"\b[\w.+-]+@[\w-]+(?:\.[\w-]+)+\b")
+# With the lengths that addresses may have: without them, every word would be the start of a search to the end.
+_EMAIL = re.compile(r"\b[\w.+-]{1,64}@[\w-]{1,63}(?:\.[\w-]{1,63}){1,10}\b")
 _PHONE = re.compile(r"(?<![\w.])(?:\+\d{1,3}[\s./-]?)?(?:\(\d{1,4}\)[\s./-]?)?\d{2,4}(?:[\s./-]?\d{2,4}){2,4}(?![\w])")
 _DIGITS = re.compile(r"\d[ -]?\d[ -]?\d[ -]?\d[ -]?\d")
 _SECRET_HINT = re.compile(r"(?i)pass|pin|key")
@@ -50,7 +51,7 @@ def remove_secrets(text: str) -> str:
 
 def remove_contacts(text: str) -> str:
     """Replace e-mail addresses and telephone numbers, for memories about third parties."""
-    cleared = _EMAIL.sub("[email]", text)
+    cleared = _EMAIL.sub("[email]", text) if "@" in text else text
     return _PHONE.sub(lambda match: "[phone]" if _is_phone(match[0]) else match[0], cleared)
 
 

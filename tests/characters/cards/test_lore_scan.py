@@ -8,10 +8,12 @@ import random
 from typing import Any
 
 import pytest
+import regex
 from hypothesis import given
 from hypothesis import strategies as st
 
 from coterie.characters.cards import Lorebook, LoreContext, LoreResult, Macros, find_lore
+from coterie.characters.cards.lore_scan import KeyMatcher, _has_word
 from coterie.characters.cards.parsing import Document
 from coterie.characters.errors import NotACard
 
@@ -324,3 +326,30 @@ def test_invalid_entries_are_skipped() -> None:
     book = Lorebook(document={"entries": [None, 5, entry("x", "k", insertion_order="7", id=None, priority="high")]})
     (only,) = book.entries
     assert (only.insertion_order, only.priority, only.index) == (7, None, 2)
+
+
+@given(st.text("ab_ é1", min_size=1, max_size=4), st.text("ab_ é1", max_size=20))
+def test_law_a_whole_word_is_one_without_letters_beside_it(key: str, text: str) -> None:
+    assert _has_word(key, text) == (regex.search(rf"(?<!\w){regex.escape(key)}(?!\w)", text) is not None)
+
+
+def test_all_keys_of_a_scan_have_one_time_limit(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("coterie.characters.cards.lore_scan.SCAN_SECONDS", 0.0)
+    book = Lorebook.read({"entries": [{"keys": ["lamp"], "content": "Light."}, {"keys": ["sea"], "content": "Salt."}]})
+    result = find_lore(book, LoreContext(["the lamp by the sea"]), len)
+    assert result.included == []
+    assert set(result.refused_keys) == {"lamp", "sea"}
+    assert "too long together" in result.refused_keys["lamp"]
+
+
+@pytest.mark.parametrize(
+    "pattern",
+    ["(a+)+$", "(a|aa)+$", "(.*a){20}$", "(?:a?){50}a{50}", r"^(\w+\s?)*$", "(.*)*y", r"(\s*)+x", "(?i)(a+)+$",
+     "(?:abcdefgh){e<=8}z", "(?:a{70}){70}", r"\p{L}*\p{N}+$", "(?:" * 250 + "a" + ")+" * 250 + "b", "(?fi)(s|ss)+b"],
+)  # fmt: skip
+def test_a_pattern_that_backtracks_ends(pattern: str) -> None:
+    """The limit is tested by the test's own time limit: without it, most of these take years."""
+    entry = Lorebook.read({"entries": [{"keys": [pattern], "use_regex": True, "content": "Lore"}]}).entries[0]
+    for text in ("a" * 50 + "!", "a" * 200_000 + "!", " " * 200_000, "ss" * 100_000):
+        matcher = KeyMatcher()
+        assert not matcher.is_match(pattern, text, entry) or not matcher.refused

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import json
+import re
 from collections.abc import Callable
 from urllib.parse import quote
 
@@ -13,7 +14,7 @@ from hypothesis import strategies as st
 
 from coterie.base.redaction import Redactor
 from coterie.modes.desk.errors import Leak
-from coterie.modes.desk.text_safety import LeakGuard
+from coterie.modes.desk.text_safety import LeakGuard, _as_text, _join_lines
 
 ENCODINGS: dict[str, Callable[[str], str]] = {
     "plain": str,
@@ -84,3 +85,18 @@ def test_d18_a_registered_secret_is_found_between_other_text(secret: str, before
 @pytest.mark.parametrize("before", ["It must be ", "4a ", "deadbeef:", "cafe\n"])
 def test_d18_words_that_are_also_hex_do_not_hide_a_secret(guard: LeakGuard, before: str) -> None:
     assert guard.has_secret(before + SHAPES[1].encode().hex())
+
+
+@given(st.text("ab \t\n\r\u2003", max_size=20))
+def test_law_lines_are_joined_without_the_white_space_at_their_breaks(text: str) -> None:
+    assert _join_lines(text) == re.sub(r"\s*\n\s*", "", text)
+
+
+@given(st.binary(max_size=40))
+def test_law_mostly_readable_bytes_are_text(data: bytes) -> None:
+    letters = [
+        letter if letter.isascii() and (letter.isprintable() or letter in "\r\n\t") else "\0"
+        for letter in data.decode("latin-1")
+    ]
+    expected = ["".join(letters).replace("\0", " ")] if letters.count("\0") < len(data) * 0.4 else []
+    assert list(_as_text(data)) == expected

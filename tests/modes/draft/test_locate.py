@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import random
 
+import edlib
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from bench.lib.quote_noise import NOISES, paragraphs
 from coterie.modes.draft.diff import Span
-from coterie.modes.draft.locate import Level, Match, MatchKind, NoMatch, locate, normalise
+from coterie.modes.draft.locate import Level, Match, MatchKind, NoMatch, _align, locate, normalise
 
 LAMP = """# The lamp
 
@@ -121,3 +122,19 @@ def test_f6_a_noisy_quote_never_matches_another_paragraph(seed: int, name: str) 
     match = locate(LAMP, NOISES[name](paragraph.text, rng, LAMP.split()))
     if isinstance(match, Match):
         assert match.span.overlaps(Span(paragraph.start, paragraph.end))
+
+
+@given(st.text("ab c", min_size=1, max_size=50), st.text("ab c", min_size=1, max_size=16))
+def test_law_the_first_best_match_is_the_one_that_edlib_finds_in_the_whole_text(text: str, wanted: str) -> None:
+    limit = int(0.4 * len(wanted))
+    whole = edlib.align(wanted.encode(), text.encode(), mode="HW", task="path", k=limit)
+    found = _align(wanted.encode(), text.encode(), limit)
+    if whole["editDistance"] < 0:
+        assert found is None
+    else:
+        assert found == (whole["editDistance"], *whole["locations"][0], whole["cigar"])
+
+
+def test_a_long_quote_is_not_searched_in_a_text_of_millions_of_characters(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("coterie.modes.draft.locate._MAX_COMPARISONS", 1_000)
+    assert locate("The lamp turns once more. " * 3, "The lamp turns twice or more.") == NoMatch("absent")

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -11,7 +13,7 @@ from coterie.characters.people import People
 from coterie.conversation.errors import Busy
 from coterie.llm.recording import RecordedCall, RecordedError
 from coterie.modes.draft import Contributor, Member, StartedReply, Thread
-from coterie.modes.draft.threads import OWN_THREAD, addressed_member
+from coterie.modes.draft.threads import OWN_THREAD, _quoted_original, addressed_member
 from tests.modes.draft.conftest import ANN, DraftHarness, Script, change
 
 NOBODY = ""
@@ -156,3 +158,9 @@ async def test_f4_a_reply_that_cannot_begin_fails_visibly_and_leaves_the_thread_
     await harness.draft.replies.wait(thread.room)
     await harness.run_jobs()
     assert harness.draft.timeline.turn(thread.room, again.reply).state == "done"
+
+
+@given(st.lists(st.sampled_from(["<original>", "</original>", "\n", "a", " "]), max_size=12).map("".join))
+def test_law_the_first_quoted_original_is_read(text: str) -> None:
+    match = re.search(r"<original>\n?(.*?)\n?</original>", text, re.DOTALL)
+    assert _quoted_original(text) == (match[1] if match else "")

@@ -147,28 +147,44 @@ _MAX_PATTERN = 2_000
 _MAX_REPEATS = 5_000
 """The limit of the product of all counted repeats, which the compiler may unroll."""
 
+_WORD = regex.compile(r"\w")
 _FLAGS = {"i": regex.IGNORECASE, "m": regex.MULTILINE, "s": regex.DOTALL, "g": 0, "u": 0, "y": 0}
 _SLASHED = regex.compile(r"/(?P<pattern>.+)/(?P<flags>[a-z]*)", regex.DOTALL)
 _COUNTED = regex.compile(r"\{\s*(\d*)\s*,?\s*(\d*)\s*\}")
 
 
 class KeyMatcher:
-    """Matches the keys of one scan. Patterns are untrusted: one that exceeds its time limit does not match."""
+    """Matches the keys of one scan. Keys are untrusted: those that exceed the time limits do not match.
+
+    A pattern has a limit of its own. All patterns have one together, and so have all other keys; it is a hundred times
+    what real lorebooks take.
+    """
 
     def __init__(self) -> None:
         self.refused: dict[str, str] = {}
-        """Patterns that could not be used, and why."""
-        self._spent = 0.0
+        """Keys that could not be used, and why."""
+        self._patterns_s = self._plain_s = 0.0
         self._text = self._folded = ""
 
     def is_match(self, key: str, text: str, entry: LorebookEntry) -> bool:
         slashed = _SLASHED.fullmatch(key) if key.startswith("/") else None
+        started = time.perf_counter()
         if (entry.use_regex and (slashed or not entry.plain_keys)) or (entry.plain_keys and slashed):
             pattern, flags = (slashed["pattern"], slashed["flags"]) if slashed else (key, "")
-            return self._matches(pattern, flags if entry.case_sensitive or slashed else "i", text)
-        if entry.whole_words:
-            return _has_word(key, text, case_sensitive=entry.case_sensitive)
-        return key in text if entry.case_sensitive else key.casefold() in self._without_case(text)
+            matches = self._matches(pattern, flags if entry.case_sensitive or slashed else "i", text)
+            self._patterns_s += time.perf_counter() - started
+        else:
+            matches = self._contains(key, text, entry)
+            self._plain_s += time.perf_counter() - started
+        return matches
+
+    def _contains(self, key: str, text: str, entry: LorebookEntry) -> bool:
+        if self._plain_s >= SCAN_SECONDS:
+            self.refused[key] = "the keys of this lorebook took too long together"
+            return False
+        if not entry.case_sensitive:
+            key, text = key.casefold(), self._without_case(text)
+        return _has_word(key, text) if entry.whole_words else key in text
 
     def _without_case(self, text: str) -> str:
         if text is not self._text:
@@ -178,19 +194,16 @@ class KeyMatcher:
     def _matches(self, pattern: str, flags: str, text: str) -> bool:
         if pattern in self.refused:
             return False
-        timeout = min(PATTERN_SECONDS, SCAN_SECONDS - self._spent)
+        timeout = min(PATTERN_SECONDS, SCAN_SECONDS - self._patterns_s)
         if timeout <= 0:
             self.refused[pattern] = "the patterns of this lorebook took too long together"
             return False
-        started = time.perf_counter()
         try:
             return _compile(pattern, flags).search(text, timeout=timeout) is not None
         except TimeoutError:
             self.refused[pattern] = "it takes too long"
         except (regex.error, ValueError, RecursionError, OverflowError, KeyError, IndexError) as error:
             self.refused[pattern] = f"it is not a supported pattern ({error})"
-        finally:
-            self._spent += time.perf_counter() - started
         return False
 
 
@@ -209,9 +222,19 @@ def _compile(pattern: str, flags: str) -> regex.Pattern[str]:
     return regex.compile(pattern, combined, cache_pattern=False)
 
 
-def _has_word(key: str, text: str, *, case_sensitive: bool) -> bool:
-    pattern = rf"(?<!\w){regex.escape(key)}(?!\w)"
-    return regex.search(pattern, text, 0 if case_sensitive else regex.IGNORECASE) is not None
+def _has_word(key: str, text: str) -> bool:
+    """Whether the key is in the text without a letter or digit directly before or after it."""
+    start = text.find(key)
+    while start >= 0:
+        end = start + len(key)
+        if not (_is_word(text[start - 1 : start]) or _is_word(text[end : end + 1])):
+            return True
+        start = text.find(key, start + 1)
+    return False
+
+
+def _is_word(character: str) -> bool:
+    return _WORD.match(character) is not None
 
 
 DEFAULT_SCAN_DEPTH = 4

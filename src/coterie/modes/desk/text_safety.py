@@ -20,6 +20,9 @@ _MAX_DEPTH = 3
 """Nested encodings that are decoded."""
 
 
+_READABLE = bytes(code if 32 <= code < 127 or chr(code) in "\r\n\t" else 0 for code in range(256))
+
+
 class LeakGuard:
     """Refuses text that contains a registered secret or a credential, also base64, hex or URL encoded.
 
@@ -60,7 +63,7 @@ def _decode_parts(text: str) -> Iterator[str]:
         if plain != text:
             yield plain
     # Encoders break lines, and decoders join them.
-    joined = re.sub(r"\s*\n\s*", "", text)
+    joined = _join_lines(text)
     for source in (text, joined) if joined != text else (text,):
         # With and without gaps: a word before the digits ("be") may be hex as well.
         for match in (*_HEX.finditer(source), *_HEX_RUN.finditer(source)):
@@ -68,6 +71,15 @@ def _decode_parts(text: str) -> Iterator[str]:
             yield from _as_text(binascii.unhexlify(digits))
         for match in _BASE64.finditer(source):
             yield from _decode_base64(match[0])
+
+
+def _join_lines(text: str) -> str:
+    """Without line breaks and the white space around them."""
+    first, *others = text.split("\n")
+    if not others:
+        return text
+    *middle, last = others
+    return "".join([first.rstrip(), *map(str.strip, middle), last.lstrip()])
 
 
 def _decode_base64(piece: str) -> Iterator[str]:
@@ -81,12 +93,9 @@ def _decode_base64(piece: str) -> Iterator[str]:
 
 def _as_text(data: bytes) -> Iterator[str]:
     """The bytes as text if most of them are printable; others become spaces."""
-    text = data.decode("latin-1")
-    readable = "".join(
-        letter if letter.isascii() and (letter.isprintable() or letter in "\r\n\t") else "\0" for letter in text
-    )
-    if readable.count("\0") < len(text) * 0.4:
-        yield readable.replace("\0", " ")
+    readable = data.translate(_READABLE)
+    if readable.count(b"\0") < len(data) * 0.4:
+        yield readable.replace(b"\0", b" ").decode("ascii")
 
 
 UNTRUSTED_TEXT_RULE = (

@@ -344,6 +344,8 @@ _MIN_EXACT_WORDS = 0.4
 _MIN_LENGTH = 16
 """Shorter quotes are similar to too many passages."""
 _MAX_LENGTH = 20_000
+_MAX_COMPARISONS = 4_000_000_000
+"""The product of the lengths of a quote and a document, for at most about a third of a second."""
 _EXTRA_WORDS = 6
 """The most words that a quote may have left out next to its edge."""
 _MAX_SNAP = 2
@@ -376,20 +378,38 @@ def _find_nearest(
     text, wanted = _to_symbols(document.text)[start:end], _to_symbols(quote)
     if not (_MIN_LENGTH <= len(quote) <= _MAX_LENGTH and text):
         return None
-    alignment = edlib.align(wanted, text, mode="HW", task="path", k=int(_MAX_DISTANCE * len(wanted)))
-    if alignment["editDistance"] < 0 or not alignment["locations"]:
+    if len(wanted) * len(text) > _MAX_COMPARISONS:
         return None
-    distance: int = alignment["editDistance"]
-    first, last = alignment["locations"][0]
+    alignment = _align(wanted, text, int(_MAX_DISTANCE * len(wanted)))
+    if alignment is None:
+        return None
+    distance, first, last, cigar = alignment
     rival_distance = distance + max(2, int(_MIN_LEAD * len(wanted)))
     ambiguous = _has_rival(wanted, text, first, last + 1, rival_distance) and not _leads_by_words(
         document, quote, start + first, start + last + 1
     )
-    exact_words = _exact_words(document, quote, alignment["cigar"], start + first)
+    exact_words = _exact_words(document, quote, cigar, start + first)
     if len(exact_words) < _MIN_EXACT_WORDS * len(_word_spans(quote)):
         return None  # letters agree, but not words: one long address can outweigh a sentence
     left, right = _align_to_words(document, quote, raw_quote, exact_words)
     return _NearMatch(left, right, distance / len(wanted), ambiguous)
+
+
+def _align(wanted: bytes, text: bytes, max_distance: int) -> tuple[int, int, int, str] | None:
+    """The distance of the first of the best matches, its first and last offset, and its alignment.
+
+    Only the ends are searched in the whole text: edlib would look for the start of every match, of which a text of
+    repeated characters has one at each character.
+    """
+    best = edlib.align(wanted, text, mode="HW", task="distance", k=max_distance)
+    distance: int = best["editDistance"]
+    if distance < 0 or not best["locations"]:
+        return None
+    last = best["locations"][0][1]
+    window = max(0, last + 1 - len(wanted) - distance)
+    match = edlib.align(wanted, text[window : last + 1], mode="HW", task="path", k=distance)
+    first = match["locations"][0][0]
+    return distance, window + first, last, match["cigar"]
 
 
 def _has_rival(wanted: bytes, text: bytes, start: int, end: int, distance: int) -> bool:

@@ -63,7 +63,6 @@ _RECALL_TURNS = 2
 """Memories are recalled for the last messages, this many."""
 _UNNAMED_OWNER = "You"
 """The owner's name before they give one. It is a word of every other sentence."""
-_QUOTE = re.compile(r"<original>\n?(.*?)\n?</original>", re.DOTALL)
 _BROKEN_BLOCK_NOTES = {
     "unclosed": "A proposal broke off before its end. It is in the reply as text.",
     "nested": "A proposal was begun inside another. The outer one is in the reply as text.",
@@ -320,8 +319,7 @@ class Threads:
         try:
             caller = Caller(thread.room, proposal.author)
             answer = await self._models.ask(Role.DRAFT, prompt, caller=caller, task=task)
-            match = _QUOTE.search(answer.text)
-            quote = match.group(1) if match else ""
+            quote = _quoted_original(answer.text)
         except ModelError as error:
             _log.info("no better quote", change=proposal.id, error=error.what)
         context = self.current_anchor(thread, version)
@@ -435,6 +433,13 @@ def _failed(reply: str, error: Exception) -> AssistantTurn:
     if isinstance(error, CoterieError):
         why = redact(str(error))
     return AssistantTurn(reply=reply, text="", truncated=True, why=why, status=status_of(error))
+
+
+def _quoted_original(text: str) -> str:
+    """The text between the first tags `<original>` and `</original>`; empty if there are none."""
+    start = text.find("<original>")
+    end = text.find("</original>", start) if start >= 0 else -1
+    return text[start + len("<original>") : end].removeprefix("\n").removesuffix("\n") if end >= 0 else ""
 
 
 def _finish_job(room: str, reply: str) -> NewJob:

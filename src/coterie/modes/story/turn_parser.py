@@ -20,6 +20,9 @@ _CLOSERS = {"((": "))", "//": "\n", "[[": "]]", "{{": "}}", "<<": ">>", "(": ")"
 _STARS = re.compile(r"\*{1,3}")
 _QUOTES = {'"': '"', "“": "”", "«": "»", "„": "“", "‹": "›"}
 
+_MAX_SEGMENTS = 5_000
+"""After so many, only notes are still separated: they must not reach a character."""
+
 SegmentKind = Literal["dialogue", "action", "ooc"]
 
 
@@ -30,7 +33,7 @@ def parse_segments(text: str, ooc_marker: str = OOC_MARKER) -> list[Segment]:
     start = position = 0
     while (position := marks.next_position(position)) < len(text):
         marked = marks.parse(position)
-        if marked is None:
+        if marked is None or (len(segments) >= _MAX_SEGMENTS and marked[0] != "ooc"):
             position += 1
             continue
         _add_unmarked(segments, text[start:position])
