@@ -97,7 +97,7 @@ async def attic(tmp_path: Path) -> AsyncIterator[Attic]:
 
 async def test_m2_memories_from_a_story_are_recalled_in_the_crowd(attic: Attic) -> None:
     attic.live_through(OWNER)
-    assert "You remember: Ana: the spare key is under the third stone" in attic.prompt()
+    assert 'You remember: "Ana: the spare key is under the third stone"' in attic.prompt()
 
 
 async def test_m2_private_memories_are_not_recalled_in_public(attic: Attic) -> None:

@@ -181,8 +181,8 @@ class Admission:
         self._reserved: dict[str, str] = {}
         """The skeleton of each persona's name → the name."""
         self._moderators: dict[str, str] = {}
-        self._checked_names: dict[tuple[str, bool], str] = {}
-        """Author and whether it is a guest → whose name it looks like, or nothing."""
+        self._free_names: set[tuple[str, bool]] = set()
+        """Names of people that were found to be nobody else's, and whether they are guests."""
         self._audit_budget = TokenBuckets(_AUDIT_LIMITS)
         self._unaudited: dict[str, int] = {}
         """Author → refusals without an audit record of their own since the last one."""
@@ -200,12 +200,12 @@ class Admission:
         for name in names:
             self._names[name.casefold()] = name
             self._reserved[name_skeleton(name)] = name
-        self._checked_names.clear()
+        self._free_names.clear()
 
     def add_moderator(self, name: str) -> None:
         """Add the name of a moderator, under which no guest can post."""
         self._moderators[name_skeleton(name)] = name
-        self._checked_names.clear()
+        self._free_names.clear()
 
     def remember(self, message: ChatMessage) -> None:
         """Take the number and the sender's id of an admitted message into account."""
@@ -275,7 +275,7 @@ class Admission:
             raise MessageRefused(
                 "shape", "A message is one line of text.", "Leave out line breaks and control characters."
             )
-        if post.author.kind != "persona" and (other := self._name_clash(post.author.name, guest)):
+        if (post.author.name, guest) not in self._free_names and (other := self._name_clash(post.author, guest)):
             raise MessageRefused(
                 "name", f"{post.author.name} looks like {other}, who is somebody else here.", "Choose another name."
             )
@@ -284,16 +284,17 @@ class Admission:
             raise MessageRefused("rate", "You are sending too fast.", f"Try again in {wait:.0f} s.", wait)
         return text
 
-    def _name_clash(self, name: str, guest: bool) -> str:
+    def _name_clash(self, author: ChatAuthor, guest: bool) -> str:
         """Whose name a person's name looks like; empty if it is nobody else's."""
-        clash = self._checked_names.get((name, guest))
-        if clash is None:
-            skeleton = name_skeleton(name)
-            clash = self._reserved.get(skeleton) or (self._moderators.get(skeleton) if guest else None) or ""
-            if len(self._checked_names) >= _MAX_AUTHORS:
-                self._checked_names.clear()
-            self._checked_names[name, guest] = clash
-        return clash
+        if author.kind == "persona":
+            return ""
+        skeleton = name_skeleton(author.name)
+        if clash := self._reserved.get(skeleton) or (self._moderators.get(skeleton) if guest else None):
+            return clash
+        if len(self._free_names) >= _MAX_AUTHORS:
+            self._free_names.clear()
+        self._free_names.add((author.name, guest))
+        return ""
 
     def _mentions(self, text: str) -> tuple[str, ...]:
         known_names = (self._names.get(name.casefold()) for name in _MENTION.findall(text))
