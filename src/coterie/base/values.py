@@ -17,7 +17,8 @@ MAX_INT64 = 2**63 - 1
 """The largest integer that the database stores."""
 
 Int64 = Annotated[int, Field(ge=-(2**63), le=MAX_INT64)]
-Count = Annotated[int, Field(ge=0, le=2**31 - 1)]
+MAX_COUNT = 2**31 - 1
+Count = Annotated[int, Field(ge=0, le=MAX_COUNT)]
 """A number of things, or an offset."""
 
 MAX_DURATION_S = 10 * 366 * 86_400.0

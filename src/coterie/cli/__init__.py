@@ -47,6 +47,8 @@ _MODULES = {
     **dict.fromkeys(("backup", "restore", "verify", "purge", "events"), "data"),
 }
 """Command → its module, where that is not named like the command."""
+_INTERNAL_ERROR = 70
+"""The exit code of an error that no code expected, `EX_SOFTWARE` of sysexits.h."""
 
 
 def main(argv: Sequence[str] | None = None) -> NoReturn:
@@ -60,6 +62,12 @@ def main(argv: Sequence[str] | None = None) -> NoReturn:
         print(f"coterie {__version__}")
         sys.exit(0)
     name, *rest = arguments
+    if any("\ud800" <= letter <= "\udfff" for argument in arguments for letter in argument):
+        print(
+            "An argument is not valid UTF-8.\n→ Rename the file, or check the encoding of the terminal.",
+            file=sys.stderr,
+        )
+        sys.exit(2)
     if name not in COMMANDS:
         close = difflib.get_close_matches(name, COMMANDS, n=1)
         hint = f"Did you mean `coterie {close[0]}`?" if close else "See `coterie --help`."
@@ -94,6 +102,14 @@ def _run(name: str, arguments: Sequence[str]) -> NoReturn:
         error_class = DiskFull if error.errno == errno.ENOSPC else StorageError
         print(f"The system refused: {error}\n→ Check the free space and the permissions there.", file=sys.stderr)
         sys.exit(error_class.exit_code)
+    except Exception as error:
+        if sys.flags.dev_mode:
+            raise
+        from coterie.base.redaction import redact
+
+        print(redact(f"Internal error ({type(error).__name__}: {error})."), file=sys.stderr)
+        print("→ Please report it; `python -X dev -m coterie …` shows where it happened.", file=sys.stderr)
+        sys.exit(_INTERNAL_ERROR)
     sys.exit(0)
 
 

@@ -10,6 +10,7 @@ import typer
 
 from coterie.base.paths import Paths
 from coterie.base.text import one_line
+from coterie.base.values import MAX_COUNT, MAX_DURATION_S
 from coterie.cli.common import new_app, open_app
 
 if TYPE_CHECKING:
@@ -34,8 +35,8 @@ def rooms() -> None:
 @crowd_app.command()
 def demo(
     room: RoomName = "late-shift",
-    speed: Annotated[float, typer.Option(help="The speed of the stream; 1 is real time.", min=0.1)] = 1.0,
-    seconds: Annotated[float | None, typer.Option(help="Stop after this time.", min=1)] = None,
+    speed: Annotated[float, typer.Option(help="The speed of the stream; 1 is real time.", min=0.1, max=1_000)] = 1.0,
+    seconds: Annotated[float | None, typer.Option(help="Stop after this time.", min=1, max=MAX_DURATION_S)] = None,
     no_model: NoModel = False,
     port: Annotated[int, typer.Option(help="Port of the page; 0 picks a free one.", min=0, max=65535)] = 8000,
     terminal: Annotated[
@@ -64,8 +65,10 @@ def run(
         typer.Argument(help="A script (.toml), subtitles, a text file to follow, sound, an address, or - (typed)."),
     ],
     room: RoomName = "late-shift",
-    port: Annotated[int | None, typer.Option(help="Serve the chat over WebSocket on this port.")] = None,
-    seconds: Annotated[float | None, typer.Option(help="Stop after this time.", min=1)] = None,
+    port: Annotated[
+        int | None, typer.Option(help="Serve the chat as WebSocket on this port.", min=0, max=65535)
+    ] = None,
+    seconds: Annotated[float | None, typer.Option(help="Stop after this time.", min=1, max=MAX_DURATION_S)] = None,
     no_model: NoModel = False,
 ) -> None:
     """Run a live room. Its messages are kept in your data folder and can be replayed."""
@@ -78,7 +81,7 @@ def run(
 def gateway(
     bus: Annotated[str, typer.Option(help="The NATS server: nats://host:4222.")],
     room: RoomName = "late-shift",
-    seconds: Annotated[float | None, typer.Option(help="Stop after this time.", min=1)] = None,
+    seconds: Annotated[float | None, typer.Option(help="Stop after this time.", min=1, max=MAX_DURATION_S)] = None,
 ) -> None:
     """Run a room's gateway for clients on other machines, over NATS JetStream."""
     from coterie.cli.crowd_session import run_gateway
@@ -152,7 +155,7 @@ def replay(
     change: Annotated[
         Path | None, typer.Option(help="A changed persona file (TOML), to compare with the recording.")
     ] = None,
-    show: Annotated[int, typer.Option(help="How many lines of the difference to print.")] = 20,
+    show: Annotated[int, typer.Option(help="How many lines of the difference to print.", min=0, max=MAX_COUNT)] = 20,
 ) -> None:
     """Replay the last session of a room: identically, or with one persona changed."""
     from coterie.eventstore import LogReader
@@ -186,7 +189,7 @@ def replay(
 def decisions(
     persona: Annotated[str, typer.Argument(help="The name of a persona.")],
     room: RoomName = "late-shift",
-    last: Annotated[int, typer.Option(help="How many decisions.", min=1)] = 5,
+    last: Annotated[int, typer.Option(help="How many decisions.", min=1, max=MAX_COUNT)] = 5,
 ) -> None:
     """Show the last decisions of a persona to send a line, with their probabilities."""
     from coterie.eventstore import LogReader

@@ -10,6 +10,7 @@ import typer
 
 from coterie.base.paths import Paths
 from coterie.base.text import json_line, one_line
+from coterie.base.values import MAX_COUNT, MAX_INT64
 from coterie.cli.common import new_app
 
 if TYPE_CHECKING:
@@ -95,8 +96,8 @@ def verify(
 @purge_app.command()
 def purge(
     stream: Annotated[str, typer.Argument(help="The stream to erase from, such as room:01J….")],
-    first: Annotated[int, typer.Option(help="The first number to erase.", min=1)] = 1,
-    last: Annotated[int | None, typer.Option(help="The last number to erase (default: all).")] = None,
+    first: Annotated[int, typer.Option(help="The first number to erase.", min=1, max=MAX_INT64)] = 1,
+    last: Annotated[int | None, typer.Option(help="The last number (default: all).", min=1, max=MAX_INT64)] = None,
     reason: Annotated[str, typer.Option(help="The reason, recorded in the log.")] = "",
     backups: Annotated[bool, typer.Option(help="Remove the backups too: they hold the erased events.")] = False,
     yes: Annotated[bool, typer.Option("--yes", help="Do not ask for confirmation.")] = False,
@@ -141,8 +142,8 @@ def purge(
 def events(
     stream: Annotated[str | None, typer.Option(help="Only this stream, such as room:01J….")] = None,
     kind: Annotated[list[str] | None, typer.Option(help="Only these kinds; may be repeated.")] = None,
-    after: Annotated[int, typer.Option(help="Only events with a greater id.")] = 0,
-    last: Annotated[int, typer.Option(help="How many of the newest to show.", min=1)] = 50,
+    after: Annotated[int, typer.Option(help="Only events with a greater id.", min=0, max=MAX_INT64)] = 0,
+    last: Annotated[int, typer.Option(help="How many of the newest to show.", min=1, max=MAX_COUNT)] = 50,
     follow: Annotated[bool, typer.Option("--follow", "-f", help="Keep showing new events.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="One JSON object per line.")] = False,
 ) -> None:
