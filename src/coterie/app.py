@@ -26,7 +26,6 @@ from coterie.characters import (
     NoSuchCharacter,
     People,
     PeopleProjection,
-    PeopleQueries,
     Visits,
     VisitsProjection,
     Workspaces,
@@ -79,7 +78,6 @@ from coterie.ops import (
 )
 from coterie.surfaces.matrix import MatrixSettings
 from coterie.surfaces.openai_api import ApiSettings
-from coterie.surfaces.web import SURFACE as WEB
 from coterie.surfaces.web import ServerSettings
 from coterie.surfaces.webhook import WebhookSettings
 from coterie.surfaces.webhook import attached as webhook_attached
@@ -255,7 +253,6 @@ class App:
             before_rewind=self._snapshots.before_rewind,
             workspaces=self.workspaces,
         )
-        may_open = partial(PeopleQueries(store).with_account_on, WEB)
         self.draft = DraftService(
             store,
             self.characters,
@@ -264,7 +261,6 @@ class App:
             settings.draft,
             self._clock,
             paths.root / "drafts",
-            may_open,
             self.supervisor,
         )
         self.crowd = CrowdService(store, self.memory, self.models, self._clock, paths.root / "configs", self.supervisor)

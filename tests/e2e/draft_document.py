@@ -101,16 +101,17 @@ def type_at_end_of(page: Page, line: str, text: str) -> None:
 
 
 @contextmanager
-def another(browser: Browser, site: Site, name: str = "Bo") -> Iterator[Watched]:
-    """A second person in a browser of their own, invited by a link."""
+def another(browser: Browser, paper: Paper, name: str = "Bo", role: str = "writer") -> Iterator[Watched]:
+    """A guest in a browser of their own, invited to the document by a link."""
+    site = paper.site
     context = browser.new_context(base_url=site.address, viewport={"width": 1280, "height": 800})
     context.set_default_timeout(TIMEOUT_MS)
     recorder = Watched(context)
-    link = site.ask("POST", "/writers", {"name": name})["link"]
+    link = site.ask("POST", f"{paper.base}/guests/{quote(paper.name)}", {"name": name, "role": role})["link"]
     page = context.new_page()
     page.goto(link)
-    page.get_by_role("button", name="Log in").click()
-    page.wait_for_url("**/draft")
+    page.wait_for_url("**/documents/**")
+    expect(page.locator(".status-end")).to_have_text(f"You are {name}")
     page.close()
     yield recorder
     context.close()

@@ -20,7 +20,7 @@ def same_text(paper: Paper, *pages: Page) -> str:
 
 def test_f9_two_people_type_in_one_document(site: Site, browser: Browser, watched: Watched) -> None:
     paper = Paper(site)
-    with another(browser, site) as theirs:
+    with another(browser, paper) as theirs:
         ana, bo = open_document(watched.context.new_page(), paper), open_document(theirs.context.new_page(), paper)
         expect(ana.locator(".status-end")).to_have_text("You are Ana")
         expect(bo.locator(".status-end")).to_have_text("You are Bo")
@@ -46,7 +46,7 @@ def test_f9_two_people_type_in_one_document(site: Site, browser: Browser, watche
 def test_f8_f12_proposals_and_notifications_of_two_people(site: Site, browser: Browser, watched: Watched) -> None:
     paper = Paper(site)
     thread = paper.thread()
-    with another(browser, site) as theirs:
+    with another(browser, paper) as theirs:
         ana, bo = (
             open_document(watched.context.new_page(), paper),
             open_document(theirs.context.new_page(), paper, f"?thread={thread}"),
@@ -97,16 +97,16 @@ def test_f8_f12_proposals_and_notifications_of_two_people(site: Site, browser: B
         ana.locator("#message-field").press("Enter")
         expect(ana.locator("#messages")).to_contain_text("So be it.")
         expect(bo.locator("#messages")).to_contain_text("I declined one. Is that right?")
-        expect(bo.locator("#inbox")).to_have_attribute("data-unread", "3")
-        bo.goto("/draft/inbox")
-        notifications = bo.locator(".inbox li")
-        expect(notifications).to_have_count(3)  # the character's two replies, and Ana's message
-        expect(notifications.filter(has_text="I declined one.")).to_have_count(1)
-        expect(notifications.filter(has_text="What would you change?")).to_have_count(0)
+        (share,) = site.app.draft.sharing.of_document(paper.workspace, paper.name)
+        expect(ana.locator("#inbox")).to_have_attribute("data-unread", "1")  # the reply to her
+        turns = {turn.id: turn.text for turn in site.app.draft.timeline.latest(f"room:{thread}", 50)}
+        texts = [turns[one.message] for one in site.app.draft.notifications.of_person(share.person)]
+        assert len(texts) == 3  # the character's two replies, and Ana's message
+        assert texts.count("I declined one. Is that right?") == 1 and "What would you change?" not in texts
         ana.goto("/draft/inbox")
         expect(ana.locator(".inbox li").filter(has_text="I declined one.")).to_have_count(0)
-        bo.get_by_role("button", name="Mark all as read").click()
-        expect(bo.locator(".inbox li[data-unread]")).to_have_count(0)
+        ana.get_by_role("button", name="Mark all as read").click()
+        expect(ana.locator(".inbox li[data-unread]")).to_have_count(0)
 
 
 def test_f9_after_a_restart_typed_text_is_merged_or_refused_with_the_difference(site: Site, page: Page) -> None:
@@ -134,3 +134,48 @@ def test_f9_after_a_restart_typed_text_is_merged_or_refused_with_the_difference(
     page.get_by_role("button", name="Load the current text").click()
     expect(page.locator(".cm-content")).to_contain_text("Always")
     assert "Sometimes" not in paper.text()
+
+
+def test_f12_the_owner_invites_a_guest_and_revokes_the_link(site: Site, browser: Browser, watched: Watched) -> None:
+    paper = Paper(site)
+    ana = open_document(watched.context.new_page(), paper)
+    ana.get_by_role("button", name="More for this document").click()
+    ana.get_by_role("menuitem", name="Invite").click()
+    ana.locator("#invite-name").fill("Cleo")
+    ana.locator("#invite-role").select_option("commenter")
+    ana.get_by_role("button", name="Create link").click()
+    expect(ana.locator("#invite-links li")).to_contain_text("Cleo")
+    link = ana.locator(".invite-code").inner_text()
+    context = browser.new_context(base_url=site.address)
+    cleo = context.new_page()
+    cleo.goto(link)
+    expect(cleo.locator(".status-end")).to_have_text("You are Cleo")
+    expect(cleo.locator(".cm-content")).to_contain_text("The boats")
+    expect(cleo.locator("nav.rail")).to_have_count(0)
+    type_at_end_of(cleo, "The boats", " Mine.")
+    expect(cleo.locator(".cm-content")).not_to_contain_text("Mine.")
+    for address in ("/", "/draft", "/settings", "/chats", "/memory"):
+        answer = cleo.request.get(address)
+        assert answer.status == 403, address
+    ana.get_by_role("button", name="Revoke the link of Cleo").click()
+    expect(ana.locator("#invite-links li")).to_have_count(0)
+    cleo.goto(paper.address)
+    expect(cleo.get_by_text("Your link is no longer valid.")).to_be_visible()
+    context.close()
+
+
+def test_f12_a_reader_sees_the_document_and_its_discussion(site: Site, browser: Browser, watched: Watched) -> None:
+    paper = Paper(site)
+    thread = paper.thread()
+    paper.propose(thread, change("Nobody asks.", "Nobody dares.", "Stronger."))
+    with another(browser, paper, "Dora", "reader") as theirs:
+        dora = open_document(theirs.context.new_page(), paper, f"?thread={thread}")
+        expect(dora.locator("#messages")).to_contain_text("What would you change?")
+        expect(dora.locator("#thread-form-element")).to_have_count(0)
+        dora.locator("#cards-tab").click()
+        card = dora.locator(".proposal", has_text="Stronger.")
+        expect(card).to_be_visible()
+        expect(card.get_by_role("button", name="Accept")).to_have_count(0)
+        ana = open_document(watched.context.new_page(), paper)
+        type_at_end_of(ana, "The boats", " Always.")
+        expect(dora.locator(".cm-content")).to_contain_text("Always.")

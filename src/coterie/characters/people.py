@@ -223,11 +223,6 @@ class PeopleQueries:
         """The ids of all people."""
         return frozenset([OWNER, *(person for (person,) in self._log.query("SELECT id FROM person"))])
 
-    def with_account_on(self, surface: str) -> frozenset[str]:
-        """The people with an account on a surface."""
-        rows = self._log.query("SELECT DISTINCT person FROM identity WHERE surface = ?", (surface,))
-        return frozenset(person for (person,) in rows)
-
     def identities(self, person: str) -> list[tuple[str, str, str]]:
         """Surface, account and name of each account of a person."""
         sql = "SELECT surface, account, name FROM identity WHERE person = ? ORDER BY surface, account"
@@ -263,11 +258,15 @@ class People(PeopleQueries):
         """The pairing requests that have not expired."""
         return self.pairing_requests(self._clock.now())
 
-    async def invite(self, name: str, minutes: float) -> tuple[Person, str]:
-        """Add a person; the code links their first account."""
+    async def add(self, name: str) -> Person:
         person = new_id()
         await self._store.append([NewEvent(_STREAM, PersonAdded(person=person, name=name), OWNER)])
-        return self.person(person), await self.issue_code(person, minutes)
+        return self.person(person)  # its name as it was recorded, without secrets
+
+    async def invite(self, name: str, minutes: float) -> tuple[Person, str]:
+        """Add a person; the code links their first account."""
+        person = await self.add(name)
+        return person, await self.issue_code(person.id, minutes)
 
     async def issue_code(self, person: str, minutes: float) -> str:
         """A code that links one account to a person, once and within this time."""

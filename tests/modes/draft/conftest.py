@@ -86,7 +86,6 @@ class DraftHarness:
         self.models = Models(settings, clock=self.clock, store=self.store, providers={"embedded": provider})
         self.character_service = Characters(self.store)
         self.memory = Memory(self.store, clock=self.clock)
-        self.readers: set[str] = set()
         self.draft = DraftService(
             self.store,
             self.character_service,
@@ -95,7 +94,6 @@ class DraftHarness:
             DraftSettings(),
             self.clock,
             self.folder / "drafts",
-            list_readers=lambda: self.readers,
         )
         self.worker = Worker(self.store.jobs, self.draft.handlers(), clock=self.clock, bus=self.store.bus)
 

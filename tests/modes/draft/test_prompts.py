@@ -34,8 +34,12 @@ async def test_m2_a_private_memory_is_recalled_only_if_no_other_person_can_open_
     thread = await harness.open_thread()
     add_memory(harness, OWNER, private=True)
     assert "Odile" in await prompt(harness, script, thread)
-    harness.readers.add(BO.id)
+    share, _ = await harness.draft.sharing.share(harness.workspace, "other.md", "main", "Bo", "reader", 1)
+    assert "Odile" in await prompt(harness, script, thread), "the link is for another document"
+    share, _ = await harness.draft.sharing.share(harness.workspace, "lamp.md", "main", "Bo", "reader", 1)
     assert "Odile" not in await prompt(harness, script, thread)
+    await harness.draft.sharing.revoke(share.id)
+    assert "Odile" in await prompt(harness, script, thread)
 
 
 async def test_m2_a_private_memory_is_not_recalled_with_other_characters_in_the_thread(

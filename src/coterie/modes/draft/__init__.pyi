@@ -13,6 +13,7 @@ from .errors import NotPending as NotPending
 from .errors import PositionUnknown as PositionUnknown
 from .errors import StaleProposal as StaleProposal
 from .events import AnchorData as AnchorData
+from .events import GuestRole as GuestRole
 from .events import Member as Member
 from .git import CHANGE_TRAILER as CHANGE_TRAILER
 from .git import THREAD_TRAILER as THREAD_TRAILER
@@ -30,6 +31,7 @@ from .queries import ThreadNote as ThreadNote
 from .replies import sse_frames as sse_frames
 from .service import DraftService as DraftService
 from .settings import DraftSettings as DraftSettings
+from .sharing import Share as Share
 from .threads import Notification as Notification
 from .threads import StartedReply as StartedReply
 from .threads import can_retry as can_retry

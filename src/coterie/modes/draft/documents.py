@@ -48,7 +48,7 @@ from coterie.modes.draft.git import (
 from coterie.modes.draft.live_document import LiveDocument, LiveDocuments, Update, saved_events
 from coterie.modes.draft.queries import Proposal, ProposalQueries, ThreadQueries
 
-_WHOLE_PATH = "Give the whole path of a folder on this machine that you may read: /home/ana/texts"
+_WHOLE_PATH = "Give the whole path of a folder on this machine that you may read, such as /srv/texts."
 
 
 class GitWorkspaces:

@@ -6,6 +6,7 @@ Positions in documents are recorded as they were found, so that replay reads nei
 
 from __future__ import annotations
 
+from datetime import datetime
 from typing import Literal
 
 from pydantic import BaseModel, ConfigDict
@@ -16,6 +17,7 @@ from coterie.modes.draft.edit_formats import ChangeFormat
 from coterie.modes.draft.locate import MatchKind
 
 ThreadKind = Literal["discussion", "anchored", "review"]
+GuestRole = Literal["reader", "commenter", "writer"]
 NoticeKind = Literal["chat_reply_to_my_message", "chat_message_in_participated_thread"]
 
 
@@ -271,3 +273,29 @@ class NoticesRead(Payload, kind="notices_read"):
     """The person's id; `you` is the owner."""
     messages: tuple[str, ...]
     """The ids of the turns that they were notified of."""
+
+
+class DocumentShared(Payload, kind="document_shared"):
+    """A link was created that opens one document for a guest."""
+
+    link: str
+    """The link's id."""
+    digest: str
+    """SHA-256 of the link's token, which itself is not stored."""
+    person: str
+    """The id of the person that the guest acts as."""
+    document: str
+    """The document's path in the repository."""
+    branch: str
+    """The Git branch it is on."""
+    role: GuestRole
+    """`reader` reads, `commenter` also writes messages, `writer` also edits and decides about proposals."""
+    expires: datetime
+    """When it expires."""
+
+
+class ShareRevoked(Payload, kind="share_revoked"):
+    """A link was revoked."""
+
+    link: str
+    """The link's id."""

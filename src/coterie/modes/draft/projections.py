@@ -15,10 +15,12 @@ from coterie.modes.draft.events import (
     ChangeRepaired,
     ChangesMoved,
     ChangeWithdrawn,
+    DocumentShared,
     DocumentWatched,
     NoticeGiven,
     NoticesRead,
     SelectionQuoted,
+    ShareRevoked,
     ThreadNoted,
     ThreadOpened,
     WorkspaceOpened,
@@ -235,5 +237,39 @@ class NotificationProjection(Projection):
         rows.run(sql, (payload.person, workspace, payload.document))
 
 
+class ShareProjection(Projection):
+    """The links that open a document for a guest."""
+
+    name = "draft_shares"
+    schema = """
+        CREATE TABLE draft_share(id TEXT PRIMARY KEY, digest TEXT NOT NULL, person TEXT NOT NULL,
+            workspace TEXT NOT NULL, document TEXT NOT NULL, branch TEXT NOT NULL, role TEXT NOT NULL,
+            expires INTEGER NOT NULL, seq INTEGER NOT NULL) WITHOUT ROWID;
+        CREATE INDEX draft_share_digest ON draft_share(digest);
+    """
+
+    @on(DocumentShared)
+    def shared(self, rows: Rows, event: Event[DocumentShared]) -> None:
+        payload = event.payload
+        rows.run(
+            "INSERT OR REPLACE INTO draft_share VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)",
+            (
+                payload.link,
+                payload.digest,
+                payload.person,
+                event.stream.partition(":")[2],
+                payload.document,
+                payload.branch,
+                payload.role,
+                to_micros(payload.expires),
+                event.id,
+            ),
+        )
+
+    @on(ShareRevoked)
+    def revoked(self, rows: Rows, event: Event[ShareRevoked]) -> None:
+        rows.run("DELETE FROM draft_share WHERE id = ?", (event.payload.link,))
+
+
 def draft_projections() -> list[Projection]:
-    return [ThreadProjection(), ProposalProjection(), NotificationProjection()]
+    return [ThreadProjection(), ProposalProjection(), NotificationProjection(), ShareProjection()]

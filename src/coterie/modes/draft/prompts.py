@@ -20,8 +20,8 @@ from coterie.modes.draft.queries import Proposal, Thread
 from coterie.modes.draft.settings import DraftSettings
 
 CountTokens = Callable[[str], int]
-ListReaders = Callable[[], Collection[str]]
-"""The ids of the people beside the owner who can open documents."""
+ListReaders = Callable[[str, str, str], Collection[str]]
+"""The ids of the people beside the owner who can open a document: workspace, document, branch."""
 _MAX_DECLINED = 12
 _MAX_MEMORIES = 6
 _MAX_MEMORY_LENGTH = 400
@@ -40,7 +40,8 @@ class ThreadMemory:
         self._list_readers = list_readers
 
     def viewpoint(self, thread: Thread, character: str, participants: Collection[str]) -> Viewpoint:
-        readers = {OWNER, *self._list_readers(), *participants}
+        guests = self._list_readers(thread.workspace, thread.document, thread.branch)
+        readers = {OWNER, *guests, *participants}
         members = [member.bot for member in thread.members]
         return Viewpoint.of(character, thread.room, [*readers, *members], [*self._people.ids(), *readers])
 

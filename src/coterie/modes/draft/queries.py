@@ -162,6 +162,11 @@ class ThreadQueries:
         )
         return [_thread(row) for row in rows]
 
+    def members(self, workspace: str, document: str, branch: str) -> list[Member]:
+        """The characters in the threads of a document, each once."""
+        threads = self.threads(workspace, document, branch)
+        return list({member.bot: member for thread in threads for member in thread.members}.values())
+
     def of_character(self, character: str) -> list[Thread]:
         """The threads that a character is a member of, newest first."""
         rows = self._store.query(

@@ -12,10 +12,11 @@ from coterie.eventstore import Handler, Store
 from coterie.llm import Models
 from coterie.memory import Memory
 from coterie.modes.draft.documents import Documents, GitWorkspaces, LocalFiles
-from coterie.modes.draft.prompts import ListReaders, ThreadMemory
+from coterie.modes.draft.prompts import ThreadMemory
 from coterie.modes.draft.proposals import Proposals
 from coterie.modes.draft.queries import ProposalQueries, ThreadQueries
 from coterie.modes.draft.settings import DraftSettings
+from coterie.modes.draft.sharing import Sharing
 from coterie.modes.draft.threads import Notifications, Threads
 
 
@@ -31,18 +32,17 @@ class DraftService:
         settings: DraftSettings,
         clock: Clock,
         folder: Path,
-        list_readers: ListReaders = tuple,
         supervisor: Supervisor | None = None,
     ) -> None:
-        """New workspaces are created in `folder`. `list_readers` names the people beside the owner who can open
-        documents."""
+        """New workspaces are created in `folder`."""
         self.thread_queries = ThreadQueries(store)
         self.proposal_queries = ProposalQueries(store)
         self.notifications = Notifications(store)
         self.timeline = TurnQueries(store)
         self.replies = Replies(store)
         self.feed = Feed(store, self.replies)
-        self.memory = ThreadMemory(store, memory, list_readers)
+        self.sharing = Sharing(store, clock)
+        self.memory = ThreadMemory(store, memory, self.sharing.readers)
         self.workspaces = GitWorkspaces(store, self.thread_queries, clock, folder)
         self.documents = Documents(
             store, self.workspaces, self.thread_queries, self.proposal_queries, supervisor or Supervisor(clock)

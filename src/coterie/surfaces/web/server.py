@@ -29,6 +29,7 @@ from coterie.surfaces.web.crowd.routes import events_router as crowd_events_rout
 from coterie.surfaces.web.crowd.routes import router as crowd_router
 from coterie.surfaces.web.desk.pages import router as desk_pages
 from coterie.surfaces.web.desk.routes import router as desk_router
+from coterie.surfaces.web.draft.guests import guests_router, join_pages
 from coterie.surfaces.web.draft.pages import router as draft_pages
 from coterie.surfaces.web.draft.routes import editor_router, threads_router
 from coterie.surfaces.web.draft.routes import router as draft_router
@@ -41,8 +42,9 @@ from coterie.surfaces.web.ops.routes import backups_router
 from coterie.surfaces.web.ops.routes import router as ops_router
 from coterie.surfaces.web.server_settings import ServerSettings
 from coterie.surfaces.web.settings.pages import router as settings_pages
-from coterie.surfaces.web.settings.routes import join_pages, owner_router, people_router, writers_router
+from coterie.surfaces.web.settings.routes import owner_router, people_router
 from coterie.surfaces.web.settings.routes import router as settings_router
+from coterie.surfaces.web.shared.access import GuestAccess, guest_tokens
 from coterie.surfaces.web.shared.assets import router as assets_router
 from coterie.surfaces.web.shared.connections import (
     BACKLOG,
@@ -180,7 +182,7 @@ _API = (
     crowd_router,
     crowd_events_router,
     desk_router,
-    writers_router,
+    guests_router,
 )
 
 
@@ -190,7 +192,8 @@ def create_web(
     keyed: tuple[str, ...] = (),
     body_limits: BodyLimits | None = None,
 ) -> FastAPI:
-    """With a password every request needs a login; without one, only this machine is admitted.
+    """With a password every request needs a login; without one, only this machine is admitted. A guest with a link is
+    admitted to the routes that are declared for guests.
 
     `keyed` are path prefixes whose routes check a key themselves.
     """
@@ -211,8 +214,9 @@ def create_web(
     sessions: Sessions | None = None
     if password is not None:
         sessions = Sessions(password.get_secret_value())
-        web.add_middleware(LoginMiddleware, sessions=sessions, keyed=keyed)
         web.include_router(login_routes(sessions))
+    guests = GuestAccess((*_PAGES, *_API), services)
+    web.add_middleware(LoginMiddleware, sessions=sessions, guests=guests, keyed=keyed)
     web.add_middleware(SecurityMiddleware, any_name=password is not None)
     web.add_middleware(ErrorMiddleware)
     add_error_handlers(web)
@@ -227,7 +231,7 @@ def create_web(
         Without a login, only the names and states of the parts are given.
         """
         found = services.health()
-        is_owner = sessions is None or sessions.admits(request.headers)
+        is_owner = sessions.admits(request.headers) if sessions is not None else not guest_tokens(request.headers)
         return JSONResponse(
             found.details() if is_owner else found.public(),
             status_code=503 if found.status == "failing" else 200,

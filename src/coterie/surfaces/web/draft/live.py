@@ -29,15 +29,21 @@ def channel_name(workspace: str, branch: str, path: str) -> str:
     return PREFIX + ":".join(quote(part, safe="") for part in (workspace, branch, path))
 
 
+def document_of_channel(channel: str) -> tuple[str, str, str]:
+    """Workspace, document and branch of a channel."""
+    parts = [unquote(part) for part in channel.removeprefix(PREFIX).split(":")]
+    if not channel.startswith(PREFIX) or len(parts) != 3:
+        raise NoSuchDocument("This page follows no document.", "Reload it.")
+    workspace, branch, document = parts
+    return workspace, document, branch
+
+
 class DocumentUpdates:
     def __init__(self, store: Store, draft: DraftService, feed: Feed, followed: str, after: int) -> None:
-        parts = [unquote(part) for part in followed.removeprefix(PREFIX).split(":")]
-        if len(parts) != 3:
-            raise NoSuchDocument("This page follows no document.", "Reload it.")
         self._store = store
         self._draft = draft
         self._feed = feed
-        self._workspace, self._branch, self._path = parts
+        self._workspace, self._path, self._branch = document_of_channel(followed)
         self._after = after
         self._sheet = -1
         self._spoken: dict[str, tuple[str, str, int]] = {}

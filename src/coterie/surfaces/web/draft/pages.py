@@ -18,6 +18,7 @@ from fastapi.responses import JSONResponse, RedirectResponse
 
 from coterie.base.clock import from_micros
 from coterie.base.redaction import redact
+from coterie.characters import Character, Characters
 from coterie.conversation import Turn
 from coterie.modes.draft import (
     DraftError,
@@ -33,7 +34,14 @@ from coterie.modes.draft import (
     word_diff,
 )
 from coterie.surfaces.web.draft.live import channel_name
-from coterie.surfaces.web.shared.dependencies import CharactersDep, CurrentPerson, DraftDep, FeedDep
+from coterie.surfaces.web.shared.access import (
+    CurrentPerson,
+    document_in_path,
+    document_of_thread,
+    guest_share,
+    open_to_guests,
+)
+from coterie.surfaces.web.shared.dependencies import CharactersDep, DraftDep, FeedDep
 from coterie.surfaces.web.shared.labels import NameCache, NamesDep, ReplyError, reply_error
 from coterie.surfaces.web.shared.prose import clean_fragment, clean_line, excerpt
 from coterie.surfaces.web.shared.security import content_security_policy
@@ -268,6 +276,7 @@ async def drafts(draft: DraftDep, request: Request, who: CurrentPerson) -> Respo
 
 
 @router.get(_ONE + "/documents/{path:path}")
+@open_to_guests(document_in_path)
 async def document(
     characters: CharactersDep,
     draft: DraftDep,
@@ -281,6 +290,7 @@ async def document(
     thread: str = "",
 ) -> Response:
     at = feed.last_id()
+    share = guest_share(request)
     sheet = await draft.documents.live_document(workspace, path, branch or None)
     branches = await asyncio.to_thread(draft.workspaces.repository(workspace).branches)
     waiting, decided = proposal_cards(draft, names, workspace, sheet.branch, path)
@@ -295,7 +305,9 @@ async def document(
         branches=branches,
         waiting=waiting,
         decided=decided,
-        characters=characters.all(),
+        # A guest sees only the characters that are in the document's threads.
+        characters=characters.all() if share is None else _known_characters(draft, characters, sheet, workspace),
+        role=share.role if share is not None else "owner",
         thread=thread,
         at=at,
         channel=channel_name(workspace, sheet.branch, path),
@@ -311,6 +323,7 @@ async def document(
 
 
 @router.get(_ONE + "/sidebar/{path:path}")
+@open_to_guests(document_in_path)
 async def sidebar(
     draft: DraftDep, names: NamesDep, workspace: str, path: str, branch: str, thread: str = ""
 ) -> Response:
@@ -330,6 +343,7 @@ async def sidebar(
 
 
 @router.get(_ONE + "/history/{path:path}")
+@open_to_guests(document_in_path)
 async def history_fragment(draft: DraftDep, workspace: str, path: str, branch: str) -> Response:
     text = draft.workspaces.repository(workspace)
     commits = await asyncio.to_thread(text.history, branch, 200, path)
@@ -358,6 +372,7 @@ async def compare(
 
 
 @router.get("/threads/{thread}")
+@open_to_guests(document_of_thread)
 async def to_thread(draft: DraftDep, thread: str) -> Response:
     """Redirect to the document with the thread open."""
     draft_thread = draft.thread_queries.thread(f"room:{thread}")
@@ -365,11 +380,16 @@ async def to_thread(draft: DraftDep, thread: str) -> Response:
 
 
 @router.get("/threads/{thread}/messages")
-async def thread_fragment(draft: DraftDep, names: NamesDep, thread: str) -> Response:
+@open_to_guests(document_of_thread)
+async def thread_fragment(draft: DraftDep, names: NamesDep, request: Request, thread: str) -> Response:
     draft_thread = draft.thread_queries.thread(f"room:{thread}")
     members = [(one.bot, names[one.bot], clean_line(one.brief)) for one in draft_thread.members]
     return fragment_response(
-        "draft/thread.html", thread=draft_thread, said=thread_messages(draft, names, draft_thread), members=members
+        "draft/thread.html",
+        thread=draft_thread,
+        said=thread_messages(draft, names, draft_thread),
+        members=members,
+        guest=guest_share(request) is not None,
     )
 
 
@@ -388,6 +408,13 @@ async def inbox(draft: DraftDep, names: NamesDep, request: Request, who: Current
     return page_response(
         request, "draft/inbox.html", notices=rows, here="/draft", unread=any(not one[0].read for one in rows)
     )
+
+
+def _known_characters(
+    draft: DraftService, characters: Characters, sheet: LiveDocument, workspace: str
+) -> list[Character]:
+    known = {member.bot for member in draft.thread_queries.members(workspace, sheet.document, sheet.branch)}
+    return [character for character in characters.all() if character.id in known]
 
 
 async def _workspace_row(draft: DraftService, workspace: str) -> WorkspaceRow:

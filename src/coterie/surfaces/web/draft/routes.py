@@ -20,6 +20,7 @@ from coterie.modes.draft import (
     DraftService,
     EditConflict,
     LiveDocumentGone,
+    NoSuchDocument,
     StartedReply,
     Thread,
     Update,
@@ -52,7 +53,19 @@ from coterie.surfaces.web.draft.schemas import (
     WorkspaceRequest,
     WorkspaceResponse,
 )
-from coterie.surfaces.web.shared.dependencies import CurrentPerson, DraftDep
+from coterie.surfaces.web.shared.access import (
+    AccessDep,
+    CurrentPerson,
+    OutsideLink,
+    branch_in_body,
+    checked_by_route,
+    document_in_path,
+    document_in_query,
+    document_of_change,
+    document_of_thread,
+    open_to_guests,
+)
+from coterie.surfaces.web.shared.dependencies import DraftDep
 from coterie.surfaces.web.shared.errors import ERROR_RESPONSES
 from coterie.surfaces.web.story.schemas import DoneResponse
 
@@ -108,6 +121,7 @@ async def documents(draft: DraftDep, workspace: str, branch: str | None = None) 
 
 
 @router.get(_ONE + "/documents/{path:path}", summary="A document on a branch")
+@open_to_guests(document_in_path)
 async def document(draft: DraftDep, workspace: str, path: str, branch: str | None = None) -> DocumentVersionResponse:
     return DocumentVersionResponse.of(await draft.documents.read(workspace, path, branch))
 
@@ -116,19 +130,20 @@ async def document(draft: DraftDep, workspace: str, path: str, branch: str | Non
     _ONE + "/documents/{path:path}",
     summary="Save a text; merged with concurrent changes, or 409 with the difference",
 )
+@open_to_guests(branch_in_body, "writer")
 async def save(
-    draft: DraftDep, who: CurrentPerson, workspace: str, path: str, body: SaveRequest
+    draft: DraftDep, access: AccessDep, workspace: str, path: str, body: SaveRequest
 ) -> DocumentVersionResponse:
     branch = body.branch or draft.workspaces.repository(workspace).main_branch
-    room = f"room:{body.thread}" if body.thread else None
-    if room is not None:
-        draft.thread_queries.thread(room)
+    who = access.contributor(workspace, path, branch, "writer")
+    room = _thread_of(draft, workspace, path, branch, body.thread)
     return DocumentVersionResponse.of(
         await draft.documents.save(workspace, path, branch, body.text, body.base, who, room)
     )
 
 
 @router.get(_ONE + "/changes/{path:path}", summary="The proposals for a document, in its order")
+@open_to_guests(document_in_path)
 async def changes(draft: DraftDep, workspace: str, path: str, branch: str | None = None) -> list[ProposalResponse]:
     version = await draft.documents.read(workspace, path, branch)
     proposals = draft.proposal_queries.of_document(workspace, version.branch, path)
@@ -171,6 +186,7 @@ async def history(
 
 
 @router.get(_ONE + "/blame", summary="The commit, proposal and thread that a line comes from")
+@open_to_guests(document_in_query)
 async def blame(
     draft: DraftDep, workspace: str, document: str, line: Count, branch: str | None = None
 ) -> CommitResponse | None:
@@ -187,7 +203,14 @@ async def threads(
 
 
 @router.post(_ONE + "/threads", summary="Begin a thread", status_code=status.HTTP_201_CREATED)
-async def open_thread(draft: DraftDep, who: CurrentPerson, workspace: str, body: ThreadRequest) -> ThreadResponse:
+@open_to_guests(checked_by_route, "commenter")
+async def open_thread(draft: DraftDep, access: AccessDep, workspace: str, body: ThreadRequest) -> ThreadResponse:
+    branch = body.branch or draft.workspaces.repository(workspace).main_branch
+    who = access.contributor(workspace, body.document, branch, "commenter")
+    if access.shares is not None:
+        known = {member.bot for member in draft.thread_queries.members(workspace, body.document, branch)}
+        if body.against or not {member.bot for member in body.members} <= known:
+            raise OutsideLink  # a guest asks only the characters that the owner brought to this document
     thread = await draft.threads.open_thread(
         workspace,
         body.document,
@@ -219,6 +242,16 @@ async def mark_read(draft: DraftDep, who: CurrentPerson) -> DoneResponse:
     return DoneResponse(done=True)
 
 
+def _thread_of(draft: DraftService, workspace: str, document: str, branch: str, thread: str | None) -> str | None:
+    """The room of a thread about this document, where an edit is noted."""
+    if not thread:
+        return None
+    found = draft.thread_queries.thread(f"room:{thread}")
+    if (found.workspace, found.document, found.branch) != (workspace, document, branch):
+        raise NoSuchDocument("This thread is about another document.", "Reload the page.")
+    return found.room
+
+
 def _shape(draft: DraftService, workspace: str) -> WorkspaceResponse:
     name, folder = draft.thread_queries.workspaces()[workspace]
     branch = draft.workspaces.repository(workspace).main_branch
@@ -233,6 +266,7 @@ _LIVE_DOCUMENT = "/workspaces/{workspace}/live/{path:path}"
 
 
 @editor_router.get(_LIVE_DOCUMENT, summary="The live document")
+@open_to_guests(document_in_path)
 async def live_document(draft: DraftDep, workspace: str, path: str, branch: str | None = None) -> LiveDocumentResponse:
     return LiveDocumentResponse.of(await draft.documents.live_document(workspace, path, branch))
 
@@ -240,11 +274,11 @@ async def live_document(draft: DraftDep, workspace: str, path: str, branch: str 
 @editor_router.post(
     _LIVE_DOCUMENT, summary="Send updates based on a version; returns all updates since. 410: reload the document"
 )
-async def apply_edits(
-    draft: DraftDep, who: CurrentPerson, workspace: str, path: str, body: EditRequest
-) -> EditResponse:
+@open_to_guests(branch_in_body)
+async def apply_edits(draft: DraftDep, access: AccessDep, workspace: str, path: str, body: EditRequest) -> EditResponse:
+    who = access.contributor(workspace, path, body.branch, "writer" if body.updates else "reader")
     document = draft.documents.live.of_epoch(workspace, path, body.branch, body.epoch)
-    room = draft.thread_queries.thread(f"room:{body.thread}").room if body.thread else None
+    room = _thread_of(draft, workspace, path, body.branch, body.thread)
     updates = [Update(one.client, one.changes) for one in body.updates]
     in_time = await draft.documents.add_updates(workspace, document, body.version, updates, who, room)
     since = document.updates_since(body.version)
@@ -254,6 +288,7 @@ async def apply_edits(
 
 
 @editor_router.post(_LIVE_DOCUMENT.replace("/live/", "/flush/"), summary="Commit the live document now")
+@open_to_guests(document_in_path)
 async def flush(draft: DraftDep, workspace: str, path: str, branch: str | None = None) -> LiveDocumentResponse:
     await draft.documents.commit_typing(workspace, path, branch or draft.workspaces.repository(workspace).main_branch)
     return LiveDocumentResponse.of(await draft.documents.live_document(workspace, path, branch))
@@ -267,6 +302,7 @@ _THREAD, _CHANGE = "/threads/{thread}", "/changes/{change}"
 
 
 @threads_router.get(_THREAD, summary="A thread with its messages, notes and proposals")
+@open_to_guests(document_of_thread)
 async def show(draft: DraftDep, thread: str) -> ThreadDetailResponse:
     return ThreadDetailResponse.of(draft, draft.thread_queries.thread(f"room:{thread}"))
 
@@ -276,6 +312,7 @@ async def show(draft: DraftDep, thread: str) -> ThreadDetailResponse:
     summary="Send a message; returns an event stream: chunks in base64, `changes`, `incomplete` if it failed, `DONE`",
     response_class=StreamingResponse,
 )
+@open_to_guests(document_of_thread, "commenter")
 async def send_message(
     draft: DraftDep, who: CurrentPerson, thread: str, body: ThreadMessageRequest, after: LastEventId
 ) -> StreamingResponse:
@@ -285,6 +322,7 @@ async def send_message(
 
 
 @threads_router.post(_THREAD + "/messages", summary="Send a message; the reply comes on the live stream")
+@open_to_guests(document_of_thread, "commenter")
 async def send_message_async(
     draft: DraftDep, who: CurrentPerson, thread: str, body: ThreadMessageRequest
 ) -> StartedTurnResponse:
@@ -296,6 +334,7 @@ async def send_message_async(
     summary="The event stream of a reply, from `Last-Event-ID` on",
     response_class=StreamingResponse,
 )
+@open_to_guests(document_of_thread)
 async def reply_stream(draft: DraftDep, thread: str, reply: str, after: LastEventId) -> StreamingResponse:
     draft_thread = draft.thread_queries.thread(f"room:{thread}")
     draft.timeline.turn(draft_thread.room, reply)
@@ -303,6 +342,7 @@ async def reply_stream(draft: DraftDep, thread: str, reply: str, after: LastEven
 
 
 @threads_router.post(_THREAD + "/turns/{reply}/retry", summary="Ask again for a reply that failed or broke off")
+@open_to_guests(document_of_thread, "commenter")
 async def retry(draft: DraftDep, thread: str, reply: str) -> StartedTurnResponse:
     return StartedTurnResponse.of(await draft.threads.retry_reply(f"room:{thread}", reply))
 
@@ -312,12 +352,14 @@ async def retry(draft: DraftDep, thread: str, reply: str) -> StartedTurnResponse
     summary="The live stream for a page: `snapshot`, then `change` and `token` events as JSON",
     response_class=EventSourceResponse,
 )
+@open_to_guests(document_of_thread)
 async def events(draft: DraftDep, thread: str, after: LastEventId) -> EventSourceResponse:
     draft_thread = draft.thread_queries.thread(f"room:{thread}")
     return EventSourceResponse(_live(draft, draft_thread, after), sep="\n", ping=15, send_timeout=60)
 
 
 @threads_router.post(_THREAD + "/stop", summary="Stop the reply; its text and proposals are kept")
+@open_to_guests(document_of_thread, "commenter")
 async def stop(draft: DraftDep, thread: str) -> DoneResponse:
     return DoneResponse(done=await draft.threads.stop_reply(f"room:{thread}"))
 
@@ -325,16 +367,19 @@ async def stop(draft: DraftDep, thread: str) -> DoneResponse:
 @threads_router.post(
     _THREAD + "/accept", summary="Accept all applicable proposals, one commit each, in the document's order"
 )
+@open_to_guests(document_of_thread, "writer")
 async def accept_all(draft: DraftDep, who: CurrentPerson, thread: str) -> list[ProposalResponse]:
     return [ProposalResponse.of(one) for one in await draft.proposals.accept_all(f"room:{thread}", who)]
 
 
 @threads_router.get(_CHANGE, summary="A proposal")
+@open_to_guests(document_of_change)
 async def change_shown(draft: DraftDep, change: str) -> ProposalResponse:
     return ProposalResponse.of(draft.proposal_queries.proposal(change))
 
 
 @threads_router.post(_CHANGE + "/accept", summary="Accept a proposal, as it is or edited: one commit")
+@open_to_guests(document_of_change, "writer")
 async def accept(
     draft: DraftDep, who: CurrentPerson, change: str, body: AcceptRequest | None = None
 ) -> ProposalResponse:
@@ -342,6 +387,7 @@ async def accept(
 
 
 @threads_router.post(_CHANGE + "/decline", summary="Decline a proposal, with a comment for the model")
+@open_to_guests(document_of_change, "writer")
 async def decline(
     draft: DraftDep, who: CurrentPerson, change: str, body: DeclineRequest | None = None
 ) -> ProposalResponse:
@@ -349,16 +395,19 @@ async def decline(
 
 
 @threads_router.post(_CHANGE + "/withdraw", summary="Withdraw a proposal")
+@open_to_guests(document_of_change, "writer")
 async def withdraw(draft: DraftDep, who: CurrentPerson, change: str) -> ProposalResponse:
     return ProposalResponse.of(await draft.proposals.withdraw(change, who.id))
 
 
 @threads_router.post(_CHANGE + "/undo", summary="Undo an accepted proposal: a commit, and it is pending again")
+@open_to_guests(document_of_change, "writer")
 async def undo(draft: DraftDep, who: CurrentPerson, change: str) -> ProposalResponse:
     return ProposalResponse.of(await draft.proposals.undo(change, who))
 
 
 @threads_router.post(_CHANGE + "/repropose", summary="Make a stale proposal again for the present text")
+@open_to_guests(document_of_change, "writer")
 async def repropose(draft: DraftDep, who: CurrentPerson, change: str) -> ProposalResponse:
     return ProposalResponse.of(await draft.proposals.repropose(change, who))
 

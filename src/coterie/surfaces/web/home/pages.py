@@ -14,7 +14,8 @@ from fastapi.responses import RedirectResponse
 from coterie.characters import Workspaces
 from coterie.surfaces.web.characters.routes import portrait_url
 from coterie.surfaces.web.home.overview import InboxDep, RecentActivityDep
-from coterie.surfaces.web.shared.dependencies import CharactersDep, CurrentPerson, Summary, VisitsDep, WorkspacesDep
+from coterie.surfaces.web.shared.access import CurrentPerson
+from coterie.surfaces.web.shared.dependencies import CharactersDep, Summary, VisitsDep, WorkspacesDep
 from coterie.surfaces.web.shared.labels import reply_error
 from coterie.surfaces.web.shared.prose import clean_line
 from coterie.surfaces.web.shared.templates import page_response

@@ -5,30 +5,22 @@ from __future__ import annotations
 import asyncio
 from datetime import datetime
 from typing import Annotated, Any
-from urllib.parse import quote
 
-from fastapi import APIRouter, Cookie, Request, Response, status
-from fastapi.responses import JSONResponse
+from fastapi import APIRouter, status
 from pydantic import Field
 
 from coterie.base.values import Name
-from coterie.characters import EVERY_CHARACTER, OWNER, OwnerProfile, PairingRequest, People, Person
+from coterie.characters import EVERY_CHARACTER, OwnerProfile, PairingRequest, People, Person
 from coterie.ops import Setting
-from coterie.surfaces.web import SURFACE
+from coterie.surfaces.web.shared.access import CurrentPerson
 from coterie.surfaces.web.shared.dependencies import (
-    PERSON_COOKIE,
     CharactersDep,
-    CurrentPerson,
     LinkCodeMinutes,
-    OwnerOnly,
     PeopleDep,
     SettingsEditorDep,
     VisitsDep,
-    account_of,
-    new_token,
 )
 from coterie.surfaces.web.shared.errors import ERROR_RESPONSES
-from coterie.surfaces.web.shared.templates import PageRouter, page_response
 from coterie.surfaces.web.story.schemas import (
     DoneResponse,
     OwnerRequest,
@@ -155,74 +147,6 @@ async def approve(people: PeopleDep, body: ApproveRequest) -> PersonResponse:
 @people_router.post("/unlink", summary="Unlink an account", status_code=status.HTTP_204_NO_CONTENT)
 async def unlink(people: PeopleDep, body: UnlinkRequest) -> None:
     await people.unlink(body.surface, body.account)
-
-
-# Writers: people who join documents in a browser of their own, by an invitation link
-
-
-writers_router = APIRouter(prefix="/writers", tags=["draft"], responses=ERROR_RESPONSES)
-join_pages = PageRouter()
-_LASTS_S = 365 * 86_400
-_LINK_MINUTES = 7 * 24 * 60
-
-
-class WriterResponse(ResponseModel):
-    id: str
-    name: str
-    you: bool
-    """Whether it is the person who asks."""
-
-
-class NewWriterRequest(RequestModel):
-    name: Name
-
-
-class InvitationResponse(ResponseModel):
-    person: str
-    link: str
-    """A path on this server that works once, for a week."""
-
-
-class JoinRequest(RequestModel):
-    code: Name
-
-
-@writers_router.get("", summary="All writers")
-async def list_writers(people: PeopleDep, who: CurrentPerson) -> list[WriterResponse]:
-    return [WriterResponse(id=one.id, name=one.name, you=one.id == who.id) for one in people.all()]
-
-
-@writers_router.post("", summary="Invite a writer; returns a link", status_code=status.HTTP_201_CREATED)
-async def invite_writer(people: PeopleDep, who: CurrentPerson, body: NewWriterRequest) -> InvitationResponse:
-    if who.id != OWNER:
-        raise OwnerOnly("Only the owner invites people.", "Ask them for a link.")
-    person, code = await people.invite(body.name, _LINK_MINUTES)
-    return InvitationResponse(person=person.id, link=f"/join?code={quote(code)}")
-
-
-@writers_router.post("/join", summary="Join with the code of a link; from then on this browser acts as that person")
-async def join(request: Request, people: PeopleDep, body: JoinRequest) -> Response:
-    token = new_token()
-    person = await people.link(body.code, SURFACE, account_of(token))
-    done = JSONResponse({"person": person.id, "name": person.name})
-    secure = request.url.scheme == "https"
-    done.set_cookie(PERSON_COOKIE, token, _LASTS_S, httponly=True, samesite="strict", secure=secure)
-    return done
-
-
-@writers_router.post("/leave", summary="Unlink this browser from its person")
-async def leave(
-    people: PeopleDep, response: Response, token: Annotated[str, Cookie(alias=PERSON_COOKIE)] = ""
-) -> DoneResponse:
-    if token and people.by_account(SURFACE, account_of(token)) is not None:
-        await people.unlink(SURFACE, account_of(token))
-    response.delete_cookie(PERSON_COOKIE)
-    return DoneResponse()
-
-
-@join_pages.get("/join")
-async def join_page(people: PeopleDep, request: Request, code: str = "") -> Response:
-    return page_response(request, "settings/join.html", code=code, you=people.find("owner").name)
 
 
 # The owner, as characters know them

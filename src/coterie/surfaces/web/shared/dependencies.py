@@ -1,23 +1,20 @@
-"""What routes depend on: the services they use, the person who asks, and an uploaded file."""
+"""What routes depend on: the services they use, and an uploaded file."""
 
 from __future__ import annotations
 
-import hashlib
-import secrets
 from collections.abc import Callable
 from typing import Annotated, Any, Protocol
 
-from fastapi import Cookie, Depends, Request
+from fastapi import Depends, Request
 
-from coterie.base.errors import CoterieError
-from coterie.characters import Characters, People, Person, Visits, Workspaces, check_size
+from coterie.characters import Characters, People, Visits, Workspaces, check_size
 from coterie.conversation import Feed
 from coterie.eventstore import Store
 from coterie.llm import Models
 from coterie.memory import Memory
 from coterie.modes.crowd import CrowdService
 from coterie.modes.desk import DeskService
-from coterie.modes.draft import Contributor, DraftService
+from coterie.modes.draft import DraftService
 from coterie.modes.story import CharacterImporter, StoryService
 from coterie.ops import BackupService, Health, SettingsEditor
 
@@ -79,54 +76,6 @@ LinkCodeMinutes = Annotated[int, _service("code_minutes")]
 HealthCheck = Annotated[Callable[[], Health], _service("health")]
 Summary = Annotated[Callable[[], list[tuple[str, str]]], _service("summary")]
 """Version, data folder and the like, as labelled rows."""
-
-
-# The person who acts: the one this browser is linked to, otherwise the owner. A link is a code that works once; the
-# browser that used it holds a token, and its digest is stored as an account of the person on this surface.
-
-
-SURFACE = "web"
-PERSON_COOKIE = "coterie-person"
-
-
-class NotLinked(CoterieError):
-    """The browser's link was removed."""
-
-    http_status = 401
-
-
-class OwnerOnly(CoterieError):
-    """An invited person asks for what only the owner may do."""
-
-    http_status = 403
-
-
-def find_person(people: People, token: str) -> Person:
-    """The person with a browser's token; the owner for a browser without one."""
-    if not token:
-        return people.find("owner")
-    person = people.by_account(SURFACE, account_of(token))
-    if person is None:
-        raise NotLinked(
-            "This browser is no longer linked to a person.", "Ask for a new link, or continue as the owner at /join."
-        )
-    return person
-
-
-def new_token() -> str:
-    return secrets.token_urlsafe(24)
-
-
-def account_of(token: str) -> str:
-    return hashlib.sha256(f"coterie web {token}".encode()).hexdigest()[:32]
-
-
-async def _current_person(people: PeopleDep, token: Annotated[str, Cookie(alias=PERSON_COOKIE)] = "") -> Contributor:
-    person = find_person(people, token)
-    return Contributor(person.id, person.name)
-
-
-CurrentPerson = Annotated[Contributor, Depends(_current_person)]
 
 
 FILE_BODY: dict[str, Any] = {"requestBody": {"required": True, "content": {"application/octet-stream": {}}}}

@@ -26,7 +26,8 @@ from coterie.eventstore import Store
 from coterie.modes.desk import DeskService
 from coterie.modes.draft import DraftService
 from coterie.surfaces.web.desk.pages import desk_updates
-from coterie.surfaces.web.draft.live import PREFIX, DocumentUpdates
+from coterie.surfaces.web.draft.live import PREFIX, DocumentUpdates, document_of_channel
+from coterie.surfaces.web.shared.access import AccessDep, checked_by_route, open_to_guests
 from coterie.surfaces.web.shared.dependencies import DeskDep, DraftDep, FeedDep, StoreDep
 from coterie.surfaces.web.story.live import (
     INSTANCE,
@@ -75,12 +76,17 @@ async def _channels(
 
 
 @router.get("/live", response_class=EventSourceResponse)
+@open_to_guests(checked_by_route)
 async def live(
     channels: Annotated[Channels, Depends(_channels)],
+    access: AccessDep,
     follow: Annotated[list[str], Query(max_length=_MAX_CHANNELS)],
     last_event_id: Annotated[str | None, Header()] = None,
 ) -> EventSourceResponse:
     positions = _positions(follow) | _positions((last_event_id or "").split(","))
+    if access.shares is not None:
+        for channel in positions:
+            access.contributor(*document_of_channel(channel))
     stopping = anyio.Event()
     return EventSourceResponse(
         _stream(channels, positions, stopping),

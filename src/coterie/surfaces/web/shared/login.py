@@ -1,4 +1,4 @@
-"""Login with a password: sessions, the middleware that requires one, and the login page.
+"""Login with a password: sessions, the middleware that admits the owner and guests, and the login page.
 
 Sessions are kept in this process only, as digests of their tokens, so a restart asks for the password again.
 """
@@ -22,7 +22,8 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from coterie.base.clock import Clock, SystemClock
 from coterie.base.errors import CoterieError
-from coterie.surfaces.web.shared.errors import ERROR_RESPONSES, error_response
+from coterie.surfaces.web.shared.access import GuestAccess, LinkExpired, OutsideLink, guest_tokens
+from coterie.surfaces.web.shared.errors import ERROR_RESPONSES, error_response, negotiated_error
 from coterie.surfaces.web.shared.templates import accepts_html, page_response
 from coterie.surfaces.web.story.schemas import DoneResponse, RequestModel
 
@@ -103,32 +104,55 @@ def _digest(token: str) -> bytes:
     return hashlib.sha256(token.encode()).digest()
 
 
-# The middleware is used only if a password is set; without one, SecurityMiddleware admits only this machine.
-
-
 SESSION_COOKIE = "coterie"
-_PUBLIC_PATHS = ("/login", "/health")
+_PUBLIC_PATHS = ("/login", "/health", "/join")
 
 
 class LoginMiddleware:
-    def __init__(self, app: ASGIApp, sessions: Sessions, keyed: tuple[str, ...] = ()) -> None:
+    """Admits the owner, guests where their links allow it, and everybody to what is public.
+
+    With a password, the owner is who has a session. Without one, SecurityMiddleware admits only this machine, and the
+    owner is every browser that holds no link.
+    """
+
+    def __init__(
+        self, app: ASGIApp, sessions: Sessions | None, guests: GuestAccess, keyed: tuple[str, ...] = ()
+    ) -> None:
         """`keyed` are path prefixes whose routes check a key themselves."""
         self._app = app
         self._sessions = sessions
-        self._keyed = keyed
+        self._guests = guests
+        self._open = (*_PUBLIC_PATHS, "/static", *keyed)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] != "http" or self._is_allowed(scope["path"], Headers(scope=scope)):
+        if scope["type"] not in ("http", "websocket") or (refusal := self._refusal(scope)) is None:
             await self._app(scope, receive, send)
-            return
-        await _login_required(scope)(scope, receive, send)
+        elif scope["type"] == "http":
+            await refusal(scope, receive, send)
+        else:
+            await send({"type": "websocket.close", "code": 1008})
 
-    def _is_allowed(self, path: str, headers: Headers) -> bool:
-        if path in _PUBLIC_PATHS or path.startswith("/static/"):
-            return True
-        if any(path == one or path.startswith(f"{one}/") for one in self._keyed):
-            return True
-        return self._sessions.admits(headers)
+    def _refusal(self, scope: Scope) -> Response | None:
+        """None if the request is admitted."""
+        path, headers = scope["path"], Headers(scope=scope)
+        if any(path == one or path.startswith(f"{one}/") for one in self._open):
+            return None
+        tokens = guest_tokens(headers)
+        if self._sessions.admits(headers) if self._sessions is not None else not tokens:
+            return None
+        shares = self._guests.shares(tokens)
+        if not shares and self._sessions is not None:
+            return _login_required(scope) if scope["type"] == "http" else Response(status_code=401)
+        try:
+            if not shares:
+                raise LinkExpired
+            self._guests.admit(scope, shares)
+        except (OutsideLink, LinkExpired) as error:
+            scope.setdefault("state", {})["shares"] = ()
+            if scope["type"] != "http":
+                return Response(status_code=error.http_status)
+            return negotiated_error(Request(scope), error.http_status, error.what, error.fix)
+        return None
 
 
 def _login_required(scope: Scope) -> Response:

@@ -138,9 +138,10 @@ def render(name: str, /, **context: Any) -> str:
 
 
 def page_response(request: Request, name: str, /, *, status: int = 200, **context: Any) -> HTMLResponse:
-    """A whole page. `here` is the navigation item that is marked."""
+    """A whole page. `here` is the navigation item that is marked. For a guest, there is no navigation."""
     here = "/" + request.url.path.strip("/").partition("/")[0]
-    around = {"here": here, "path": request.url.path, "rail": request.app.state.rail}
+    is_guest = request.scope.get("state", {}).get("shares") is not None
+    around = {"here": here, "path": request.url.path, "rail": request.app.state.rail, "guest": is_guest}
     html = render(name, **{**around, **context})
     return HTMLResponse(html, status, headers={"Cache-Control": "no-store", "Vary": "Accept"})
 

@@ -9,6 +9,7 @@ import { reconcile } from "../shared/reconcile.js";
 import { LiveDocument } from "./live_document.js";
 import { shortcut } from "../shared/shortcuts.js";
 import { openDialog } from "../shared/dialogs.js";
+import { startSharing } from "./sharing.js";
 import { ThreadPanel } from "./thread.js";
 import { toast } from "../shared/toast.js";
 import { showError } from "../shared/errors.js";
@@ -36,6 +37,7 @@ const editor = new LiveDocument(one("#editor"), {
 const proposals = new Proposals(one("#cards"), { chosen: (id, show) => editor.view && chooseMark(editor.view, id, show), before: () => editor.sync() });
 const threadPanel = new ThreadPanel({ ...page, updateStatus: () => updateStatus() }, editor);
 
+startSharing({ base, path, branch: page.branch });
 await editor.open().catch(showError);
 listen({ [page.channel]: Number(page.at) }, onMessage);
 addEventListener("pagehide", () => editor.leave());
@@ -78,6 +80,7 @@ const refreshHistory = serialised(async () => {
 });
 
 const refreshInbox = serialised(async () => {
+  if (!one("#inbox")) return; // a guest has none
   const unread = (await get("/draft/inbox?unread=true").catch(() => [])).length;
   if (unread) one("#inbox").dataset.unread = unread > 9 ? "9+" : unread;
   else delete one("#inbox").dataset.unread;
@@ -167,7 +170,7 @@ const ACTIONS = {
     threadPanel.setSelection({ from, to, text: text.length > 160 ? `${text.slice(0, 159)}…` : text });
     one("#selection-actions").hidden = true;
     openTab("thread");
-    one("#message-field").focus();
+    one("#message-field")?.focus();
   },
   "drop-pick": () => threadPanel.setSelection(null),
   blame: async () => {
@@ -222,7 +225,7 @@ document.addEventListener("about", (event) => {
   if (!one("#sidebar").hidden && editor.view.state.selection.main.empty) showThread(event.detail).then(() => editor.view.focus(), showError);
 });
 
-one("#watch").addEventListener("click", async (event) => {
+one("#watch")?.addEventListener("click", async (event) => {
   const button = event.currentTarget;
   const watching = button.getAttribute("aria-pressed") !== "true";
   try {
@@ -234,8 +237,8 @@ one("#watch").addEventListener("click", async (event) => {
     showError(error);
   }
 });
-one("#branch").addEventListener("change", (event) => location.assign(`?branch=${encodeURIComponent(event.target.value)}`));
-one("#branch-form").addEventListener("submit", async (event) => {
+one("#branch")?.addEventListener("change", (event) => location.assign(`?branch=${encodeURIComponent(event.target.value)}`));
+one("#branch-form")?.addEventListener("submit", async (event) => {
   event.preventDefault();
   const name = one("#branch-name").value.trim();
   try {
@@ -272,7 +275,7 @@ shortcut("e", () => act("edit"));
 shortcut("u", () => act("undo"));
 shortcut("b", () => act("blame"));
 shortcut("i", () => editor.view.focus());
-shortcut("/", () => (openTab("thread"), one("#message-field").focus()));
+shortcut("/", () => (openTab("thread"), one("#message-field")?.focus()));
 one("#editor").addEventListener("keydown", (event) => {
   if (event.key !== "Escape") return;
   editor.view.contentDOM.blur();

@@ -18,8 +18,9 @@ const PROSE = EditorView.theme({
 const INVISIBLE = /[\u0000-\u0008\u000b-\u001f\u007f-\u009f\u00ad\u061c\u180e\u200b\u200e\u200f\u2028-\u202e\u2060\u2066-\u2069\ufeff\ufff9-\ufffc]/g;
 
 export class LiveDocument {
-  constructor(parent, { workspace, path, branch, nonce, extensions, changed, status, clashed }) {
+  constructor(parent, { workspace, path, branch, nonce, role, extensions, changed, status, clashed }) {
     Object.assign(this, { workspace, path, branch, changed, status, clashed });
+    this.readOnly = role === "reader" || role === "commenter";
     this.parent = parent;
     this.nonce = nonce;
     this.extensions = extensions;
@@ -50,6 +51,7 @@ export class LiveDocument {
         keymap.of([...defaultKeymap, ...historyKeymap]),
         markdown(),
         PROSE,
+        EditorState.readOnly.of(this.readOnly),
         collab({ startVersion: version, clientID: this.client }),
         EditorView.updateListener.of((update) => {
           if (!update.docChanged) return;

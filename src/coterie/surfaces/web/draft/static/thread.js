@@ -14,7 +14,12 @@ export class ThreadPanel {
     this.list = one("#messages");
     this.form = one("#thread-form-element");
     this.field = one("#message-field");
-    this.allCharacters = one("#to").innerHTML;
+    this.allCharacters = one("#to")?.innerHTML;
+    this.list.addEventListener("click", (event) => {
+      const button = event.target.closest("[data-retry]");
+      if (button) this.retry(button).catch(showError);
+    });
+    if (!this.form) return; // a guest who may only read
     this.form.addEventListener("submit", (event) => {
       event.preventDefault();
       this.send().catch(showError);
@@ -24,10 +29,6 @@ export class ThreadPanel {
         event.preventDefault();
         this.form.requestSubmit();
       }
-    });
-    this.list.addEventListener("click", (event) => {
-      const button = event.target.closest("[data-retry]");
-      if (button) this.retry(button).catch(showError);
     });
     one("#stop").addEventListener("click", () => post(`/draft/threads/${this.thread}/stop`).catch(showError));
   }
@@ -42,7 +43,7 @@ export class ThreadPanel {
     for (const tab of all("[data-thread]", one("#threads"))) tab.setAttribute("aria-pressed", String(tab.dataset.thread === thread));
     if (!thread) {
       this.list.replaceChildren();
-      one("#to").innerHTML = this.allCharacters;
+      if (this.form) one("#to").innerHTML = this.allCharacters;
       return this.updateStatus();
     }
     await (this.opening = this.refresh());
@@ -61,7 +62,7 @@ export class ThreadPanel {
     this.#keepScroll(() => this.#replace(html));
     formatTimes(this.list);
     const members = one("#thread-members", this.list);
-    if (members && one("#to").dataset.of !== thread) {
+    if (this.form && members && one("#to").dataset.of !== thread) {
       one("#to").replaceChildren(members.content.cloneNode(true));
       one("#to").dataset.of = thread;
     }
@@ -101,6 +102,7 @@ export class ThreadPanel {
   updateStatus() {
     const open = this.open;
     const name = open?.dataset.name;
+    if (!this.form) return this.page.updateStatus?.();
     one("#composer-status").textContent = open ? `${name} is writing.` : "";
     one("#stop").hidden = !open;
     one("#send").hidden = Boolean(open);
@@ -109,6 +111,7 @@ export class ThreadPanel {
   }
 
   setSelection(range) {
+    if (!this.form) return;
     this.selected = range;
     one("#selection").hidden = !range;
     if (range) one("#selection span").textContent = range.text;

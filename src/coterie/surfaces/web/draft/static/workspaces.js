@@ -1,6 +1,6 @@
-// The list of workspaces: create a document, invite a co-writer.
+// The list of workspaces: create a document.
 import { on, one } from "../shared/dom.js";
-import { post, put } from "../shared/api.js";
+import { put } from "../shared/api.js";
 import { openDialog } from "../shared/dialogs.js";
 import { showError } from "../shared/errors.js";
 
@@ -22,17 +22,6 @@ one("#new-document-form").addEventListener("submit", async (event) => {
   try {
     await put(address, { text: `# ${title.value.trim()}\n\n` });
     location.assign(address);
-  } catch (error) {
-    showError(error);
-  }
-});
-
-one("#invite-form").addEventListener("submit", async (event) => {
-  event.preventDefault();
-  try {
-    const { link } = await post("/writers", { name: one("#invite-name").value });
-    one(".invite-code").textContent = new URL(link, location.href).href;
-    one("#invite-link").hidden = false;
   } catch (error) {
     showError(error);
   }

@@ -10,10 +10,13 @@ import { showError } from "./errors.js";
 
 startDialogs();
 startForms();
-startPalette();
 startShortcuts();
-watchFailedJobs();
-reportVisits();
+// A guest's page has no navigation, and the guest may ask for nothing but the document.
+if (!("guest" in document.body.dataset)) {
+  startPalette();
+  watchFailedJobs();
+  reportVisits();
+}
 formatTimes(document);
 if (one("#chat") && location.hash.startsWith("#t-")) import("../story/scroll_to_turn.js").then(({ scrollToTurn }) => scrollToTurn(location.hash.slice(1)));
 

@@ -1,0 +1,213 @@
+"""Who may use a route: the owner every one, a guest only those declared with `open_to_guests`.
+
+A guest holds links, each of which opens one document on one branch. The links are in a cookie; a name in a query or a
+body never decides who acts. A route that is not declared is closed to guests. The declaration names the document that a
+request is about, which must be the one of a link, and the role that the link must have.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from http.cookies import CookieError, SimpleCookie
+from typing import Annotated, Any, TypeVar
+
+from fastapi import APIRouter, Depends
+from starlette.datastructures import Headers
+from starlette.requests import HTTPConnection
+from starlette.routing import BaseRoute, Match
+from starlette.types import Scope
+
+from coterie.base.errors import CoterieError
+from coterie.characters import OWNER
+from coterie.modes.draft import Contributor, DraftService, GuestRole, Share
+from coterie.surfaces.web.shared.dependencies import PeopleDep, Services
+
+GUEST_COOKIE = "coterie-person"
+"""The tokens of the guest's links, separated by dots."""
+MAX_LINKS = 20
+_RULE = "__guest_rule__"
+_Endpoint = TypeVar("_Endpoint", bound=Callable[..., Any])
+
+
+class OutsideLink(CoterieError):
+    """A guest asks for something that none of their links opens."""
+
+    http_status = 403
+
+    def __init__(self) -> None:
+        super().__init__("Your link does not open this.", "Open the link that you were given, or ask for another one.")
+
+
+class LinkExpired(CoterieError):
+    http_status = 401
+
+    def __init__(self) -> None:
+        super().__init__(
+            "Your link is no longer valid.", "Ask for a new one. If this is your own Coterie, continue at /join."
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class DocumentOnBranch:
+    workspace: str
+    document: str
+    branch: str | None
+    """None if the request's body names it; the route must then call `Access.contributor`."""
+
+
+FindDocument = Callable[[DraftService, HTTPConnection], DocumentOnBranch | None]
+"""The document that a request is about; None if the route itself checks each one, with `Access`."""
+
+
+@dataclass(frozen=True, slots=True)
+class GuestRule:
+    find: FindDocument
+    role: GuestRole
+
+
+def open_to_guests(find: FindDocument, role: GuestRole = "reader") -> Callable[[_Endpoint], _Endpoint]:
+    """Declare that guests with a link to the document, and at least this role, may use a route."""
+
+    def declare(endpoint: _Endpoint) -> _Endpoint:
+        setattr(endpoint, _RULE, GuestRule(find, role))
+        return endpoint
+
+    return declare
+
+
+def guest_rule(route: BaseRoute) -> GuestRule | None:
+    rule: GuestRule | None = getattr(getattr(route, "endpoint", None), _RULE, None)
+    return rule
+
+
+# The document that a request is about
+
+
+def document_in_path(draft: DraftService, request: HTTPConnection) -> DocumentOnBranch:
+    """`{workspace}` and `{path}` in the path, `branch` in the query."""
+    workspace = request.path_params["workspace"]
+    branch = request.query_params.get("branch") or draft.workspaces.repository(workspace).main_branch
+    return DocumentOnBranch(workspace, request.path_params["path"], branch)
+
+
+def document_in_query(draft: DraftService, request: HTTPConnection) -> DocumentOnBranch:
+    """`{workspace}` in the path, `document` and `branch` in the query."""
+    workspace = request.path_params["workspace"]
+    branch = request.query_params.get("branch") or draft.workspaces.repository(workspace).main_branch
+    return DocumentOnBranch(workspace, request.query_params.get("document", ""), branch)
+
+
+def branch_in_body(draft: DraftService, request: HTTPConnection) -> DocumentOnBranch:
+    """`{workspace}` and `{path}` in the path, the branch in the body."""
+    return DocumentOnBranch(request.path_params["workspace"], request.path_params["path"], None)
+
+
+def document_of_thread(draft: DraftService, request: HTTPConnection) -> DocumentOnBranch:
+    thread = draft.thread_queries.thread(f"room:{request.path_params['thread']}")
+    return DocumentOnBranch(thread.workspace, thread.document, thread.branch)
+
+
+def document_of_change(draft: DraftService, request: HTTPConnection) -> DocumentOnBranch:
+    change = draft.proposal_queries.proposal(request.path_params["change"])
+    return DocumentOnBranch(change.workspace, change.document, change.branch)
+
+
+def checked_by_route(draft: DraftService, request: HTTPConnection) -> None:
+    """The route checks what it is asked for, with `Access`."""
+
+
+# Guests
+
+
+def guest_tokens(headers: Headers) -> list[str]:
+    try:
+        cookie = SimpleCookie(headers.get("cookie", "")).get(GUEST_COOKIE)
+    except CookieError:
+        return []
+    return [token for token in cookie.value.split(".") if token][:MAX_LINKS] if cookie else []
+
+
+class GuestAccess:
+    """Decides which requests of guests are let through. `routers` are in the order in which the server asks them."""
+
+    def __init__(self, routers: Sequence[APIRouter], services: Services) -> None:
+        self._routers = routers
+        self._services = services
+
+    def shares(self, tokens: Sequence[str]) -> list[Share]:
+        return [share for token in tokens if (share := self._services.draft.sharing.find(token)) is not None]
+
+    def admit(self, scope: Scope, shares: Sequence[Share]) -> None:
+        """Note in the scope what the guest may do; raises `OutsideLink` if it is not what the request asks for."""
+        rule, path_params = self._declared(scope)
+        if rule is None:
+            raise OutsideLink
+        try:
+            wanted = rule.find(self._services.draft, HTTPConnection({**scope, "path_params": path_params}))
+        except CoterieError:
+            raise OutsideLink from None  # whether it exists is not for guests to know
+        allowed = [share for share in shares if share.allows(rule.role)]
+        if wanted is not None:
+            allowed = [
+                share
+                for share in allowed
+                if share.opens(wanted.workspace, wanted.document, wanted.branch or share.branch)
+            ]
+        if not allowed:
+            raise OutsideLink
+        chosen = allowed[0] if wanted is not None and wanted.branch is not None else None
+        scope.setdefault("state", {}).update(share=chosen, shares=tuple(allowed))
+
+    def _declared(self, scope: Scope) -> tuple[GuestRule | None, dict[str, Any]]:
+        for router in self._routers:
+            for route in router.routes:
+                match, child = route.matches(scope)
+                if match is Match.FULL:
+                    return guest_rule(route), child.get("path_params", {})
+        return None, {}
+
+
+@dataclass(frozen=True, slots=True)
+class Access:
+    """What the person who asks may do."""
+
+    owner: Contributor
+    shares: tuple[Share, ...] | None
+    """The links of a guest that the route's declaration admits; None for the owner."""
+
+    def contributor(self, workspace: str, document: str, branch: str, role: GuestRole = "reader") -> Contributor:
+        """The person who acts on a document; raises `OutsideLink` for a guest without a link to it."""
+        if self.shares is None:
+            return self.owner
+        for share in self.shares:
+            if share.opens(workspace, document, branch) and share.allows(role):
+                return Contributor(share.person, share.name)
+        raise OutsideLink
+
+
+def guest_share(request: HTTPConnection) -> Share | None:
+    """The link that a guest's request uses; None for the owner, and for routes that check links themselves."""
+    share: Share | None = request.scope.get("state", {}).get("share")
+    return share
+
+
+async def _access(people: PeopleDep, request: HTTPConnection) -> Access:
+    owner = people.person(OWNER)
+    return Access(Contributor(owner.id, owner.name), request.scope.get("state", {}).get("shares"))
+
+
+AccessDep = Annotated[Access, Depends(_access)]
+
+
+async def _current_person(people: PeopleDep, request: HTTPConnection) -> Contributor:
+    share = guest_share(request)
+    if share is not None:
+        return Contributor(share.person, share.name)
+    if request.scope.get("state", {}).get("shares") is not None:
+        raise OutsideLink
+    owner = people.person(OWNER)
+    return Contributor(owner.id, owner.name)
+
+
+CurrentPerson = Annotated[Contributor, Depends(_current_person)]
