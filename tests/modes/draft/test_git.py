@@ -16,7 +16,14 @@ from hypothesis import strategies as st
 
 from bench import git_accepts
 from coterie.modes.draft.committer import Committer
-from coterie.modes.draft.diff import apply_edits, edits_between, merge_texts, unified_diff
+from coterie.modes.draft.diff import (
+    apply_edits,
+    edits_between,
+    merge_keeping_both,
+    merge_texts,
+    unified_diff,
+    word_diff,
+)
 from coterie.modes.draft.errors import EditConflict, NoSuchDocument, NotADocument, WorkspaceError
 from coterie.modes.draft.git import (
     CHANGE_TRAILER,
@@ -299,3 +306,17 @@ def test_f9_a_conflict_is_not_merged() -> None:
 
 def test_a_new_repository_is_bare(repository: DocumentRepository) -> None:
     assert pygit2.Repository(str(repository.folder)).is_bare
+
+
+def test_a_document_with_very_many_changes_is_merged() -> None:
+    """Each change copied the whole text, which took minutes."""
+    base = [f"line {number}\n" for number in range(60_000)]
+    ours = [line.upper() if number % 4 == 0 else line for number, line in enumerate(base)]
+    theirs = [line.upper() if number % 4 == 2 else line for number, line in enumerate(base)]
+    both = "".join(line.upper() if number % 2 == 0 else line for number, line in enumerate(base))
+    assert merge_texts("".join(base), "".join(ours), "".join(theirs)) == both
+    assert merge_keeping_both("".join(base), "".join(ours), "".join(theirs)) == both
+
+
+def test_a_short_and_a_very_long_text_are_shown_as_replaced() -> None:
+    assert word_diff("a\n" * 500, "a\n" * 100_000) == (("-", "a\n" * 500), ("+", "a\n" * 100_000))

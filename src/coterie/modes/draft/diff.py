@@ -8,6 +8,7 @@ from __future__ import annotations
 import difflib
 import re
 from bisect import bisect_left
+from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
@@ -63,9 +64,13 @@ def edits_between(old: str, new: str) -> list[TextEdit]:
 
 
 def apply_edits(text: str, edits: Sequence[TextEdit]) -> str:
-    for edit in reversed(edits):
-        text = text[: edit.start] + edit.text + text[edit.end :]
-    return text
+    """The text after edits, which are in order and do not overlap."""
+    parts: list[str] = []
+    position = 0
+    for edit in edits:
+        parts += [text[position : edit.start], edit.text]
+        position = edit.end
+    return "".join([*parts, text[position:]])
 
 
 class SpanMap:
@@ -140,14 +145,14 @@ def _common_prefix(one: str, other: str) -> int:
 
 def merge_texts(base: str, ours: str, theirs: str) -> str | None:
     """Three-way merge; None if both sides changed the same or adjacent text differently."""
-    our_edits, their_edits = edits_between(base, ours), edits_between(base, theirs)
+    our_edits, their_edits = deque(edits_between(base, ours)), deque(edits_between(base, theirs))
     merged: list[TextEdit] = []
     while our_edits and their_edits:
         if our_edits[0] == their_edits[0]:
-            merged.append(our_edits.pop(0))
-            their_edits.pop(0)
+            merged.append(our_edits.popleft())
+            their_edits.popleft()
         elif _separate(our_edits[0], their_edits[0]):
-            merged.append((our_edits if our_edits[0].start < their_edits[0].start else their_edits).pop(0))
+            merged.append((our_edits if our_edits[0].start < their_edits[0].start else their_edits).popleft())
         else:
             return None
     return apply_edits(base, [*merged, *our_edits, *their_edits])
@@ -155,9 +160,9 @@ def merge_texts(base: str, ours: str, theirs: str) -> str | None:
 
 def merge_keeping_both(base: str, ours: str, theirs: str) -> str:
     """Three-way merge without conflicts: where both sides changed one place, our text and then theirs."""
-    our_edits, their_edits = edits_between(base, ours), edits_between(base, theirs)
+    our_edits, their_edits = set(edits_between(base, ours)), set(edits_between(base, theirs))
     merged: list[TextEdit] = []
-    for edit in sorted({*our_edits, *their_edits}, key=lambda edit: (edit.start, edit.end, edit in their_edits)):
+    for edit in sorted(our_edits | their_edits, key=lambda edit: (edit.start, edit.end, edit in their_edits)):
         last = merged[-1] if merged else None
         if last is None or edit.start > last.end or (edit.start == last.end and last.start < last.end):
             merged.append(edit)
@@ -198,7 +203,7 @@ def word_diff(original: str, proposed: str) -> tuple[tuple[DiffMark, str], ...]:
     tokens = _WORDS if len(original) + len(proposed) < 6 * _MAX_WORDS else _LINES
     old, new = tokens.findall(original), tokens.findall(proposed)
     matcher = difflib.SequenceMatcher(None, old, new, autojunk=False)
-    if len(old) > _MAX_WORDS or matcher.ratio() < _MIN_SIMILARITY:
+    if len(old) > _MAX_WORDS or len(old) * len(new) > _MAX_WORDS**2 or matcher.ratio() < _MIN_SIMILARITY:
         # One deletion and one insertion are easier to read than many small ones.
         return _join_runs([("-", original), ("+", proposed)])
     parts: list[tuple[DiffMark, str]] = []
