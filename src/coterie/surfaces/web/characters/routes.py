@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import Annotated, Literal
 
 from fastapi import APIRouter, Query, Request, Response, status
@@ -150,10 +151,16 @@ async def export_character_file(
     kind: Annotated[BotFormat, Query(alias="format")] = "json",
 ) -> Response:
     character = characters.get(character_id)
-    if kind == "character":
-        card = workspaces.card_with_files(character) if character.card is not None else None
-        return _file(export_character(store, characters, character, card), kind, f"{character.id}.character.json")
-    return _file(export_card(workspaces.card_with_files(character), kind).data, kind, f"{character.id}.{kind}")
+
+    def export() -> bytes:
+        if kind == "character":
+            card = workspaces.card_with_files(character) if character.card is not None else None
+            return export_character(store, characters, character, card)
+        return export_card(workspaces.card_with_files(character), kind).data
+
+    # In a thread: a card may have a hundred megabytes of pictures and files.
+    name = f"{character.id}.character.json" if kind == "character" else f"{character.id}.{kind}"
+    return _file(await asyncio.to_thread(export), kind, name)
 
 
 @files_router.post(
@@ -202,7 +209,7 @@ def portrait_url(workspaces: Workspaces, character_id: str) -> str:
 
 @portrait_router.get("/characters/{character_id}/portrait")
 async def serve_portrait(characters: CharactersDep, workspaces: WorkspacesDep, character_id: str) -> Response:
-    portrait = read_portrait(workspaces.folder(characters.get(character_id).id))
+    portrait = await asyncio.to_thread(read_portrait, workspaces.folder(characters.get(character_id).id))
     if portrait is None:
         raise HTTPException(404, "This character has no portrait")
     headers = {"Cache-Control": "private, max-age=31536000, immutable"}
