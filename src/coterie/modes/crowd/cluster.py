@@ -127,6 +127,7 @@ class ClusterGateway:
         self._gateway = gateway
         self._bus = bus
         self._tokens = tokens
+        self._warned_of_inbox = False
         self._subjects = Subjects(gateway.admission.room)
 
     async def run(self) -> None:
@@ -170,7 +171,8 @@ class ClusterGateway:
             inbox = headers.get(_ANSWER_HEADER, "")
             if inbox.startswith(_INBOX_PREFIX):
                 await self._broker.nats.publish(inbox, json.dumps(answer).encode())
-            elif inbox:
+            elif inbox and not self._warned_of_inbox:  # once, since senders decide how many there are
+                self._warned_of_inbox = True
                 _log.warning("answer not sent to a subject that is no inbox", room=self._gateway.admission.room)
             await delivery.ack()
         except (Error, OSError, ValueError) as error:
