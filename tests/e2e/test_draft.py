@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 from playwright.sync_api import APIResponse, Page, Route, expect
 
+from coterie.llm.recording import RecordedCall, RecordedError
 from tests.e2e.conftest import Site
 from tests.e2e.draft_document import Paper, change, lines, open_document, type_at_end_of
 
@@ -250,7 +251,7 @@ def test_f11_a_branch_is_compared_and_merged(page: Page, paper: Paper) -> None:
     open_document(page, paper)
     page.get_by_role("button", name="More for this document").click()
     page.get_by_role("menuitem", name="New branch").click()
-    page.get_by_label("Name").fill("winter")
+    page.locator("#branch-name").fill("winter")
     page.keyboard.press("Enter")
     page.wait_for_url("**branch=winter")
     type_at_end_of(page, "The boats", " And leave early.")
@@ -260,3 +261,19 @@ def test_f11_a_branch_is_compared_and_merged(page: Page, paper: Paper) -> None:
     page.get_by_role("button", name="Merge winter into main").click()
     page.wait_for_url("**/draft")
     assert paper.will_contain("And leave early.")
+
+
+def test_f4_a_failed_reply_shows_why_and_is_retried(site: Site, page: Page) -> None:
+    paper = Paper(site)
+    thread = paper.thread()
+    refused = RecordedError(kind="KeyRejected", what="The key was refused.", fix="Change it.", status=401)
+    site.script.faults.append(RecordedCall(say="", error=refused))
+    open_document(page, paper, f"?thread={thread}")
+    page.locator("#message-field").fill("Shorter?")
+    page.locator("#message-field").press("Enter")
+    banner = page.locator("#messages .banner")
+    expect(banner).to_contain_text("The provider refused the key.")
+    site.script.replies.append("It is short enough.")
+    banner.get_by_role("button", name="Retry").click()
+    expect(page.locator("#messages")).to_contain_text("It is short enough.")
+    expect(page.locator("[data-retry]")).to_have_count(0)
