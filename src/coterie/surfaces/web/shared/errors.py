@@ -55,9 +55,13 @@ class ErrorBody(BaseModel):
 
 ERROR_RESPONSES: dict[int | str, dict[str, object]] = {
     400: {"model": ErrorBody, "description": "The request is invalid."},
-    403: {"model": ErrorBody, "description": "The request came from another site."},
+    401: {"model": ErrorBody, "description": "A session or a link is required."},
+    403: {"model": ErrorBody, "description": "The request came from another site, or is for the owner only."},
     404: {"model": ErrorBody, "description": "Not found."},
+    408: {"model": ErrorBody, "description": "The request's body took too long to arrive."},
     409: {"model": ErrorBody, "description": "A reply is running, or a concurrent change was made."},
+    413: {"model": ErrorBody, "description": "The request is too large."},
+    421: {"model": ErrorBody, "description": "The host is not a name of this machine."},
     422: {"model": ErrorBody, "description": "A value is invalid; nothing was changed."},
     503: {"model": ErrorBody, "description": "The disk or database failed, or the server is stopping."},
 }
