@@ -69,7 +69,9 @@ class ApiFuzzer:
                 count = 3 if operation.label in _FEW else examples
                 self._fuzz(session, dict(cookies), operation, count, number)
 
-    def _fuzz(self, session: requests.Session, cookies: dict[str, str], operation: Any, count: int, number: int) -> None:
+    def _fuzz(
+        self, session: requests.Session, cookies: dict[str, str], operation: Any, count: int, number: int
+    ) -> None:
         chance = random.Random(f"{operation.label} {number}")
 
         @seed(number)
@@ -187,7 +189,10 @@ def fill(address: str, cookies: Mapping[str, str]) -> dict[str, list[str]]:
         turn = post(f"/chats/{chats[0]}/turns", {"text": "Where is the lamp?"}, wait="true")
         workspace = post("/draft/workspaces", {"name": "A book"})["id"]
         client.put(f"/draft/workspaces/{workspace}/documents/one.md", json={"text": "It rained.\n\nThen it stopped.\n"})
-        thread = post(f"/draft/workspaces/{workspace}/threads", {"document": "one.md", "title": "A thread", "members": [{"bot": characters[0]}]})["id"]
+        thread = post(
+            f"/draft/workspaces/{workspace}/threads",
+            {"document": "one.md", "title": "A thread", "members": [{"bot": characters[0]}]},
+        )["id"]
         desk = post("/desk", {"character": characters[1], "title": "A desk"})
         rooms = [room["name"] for room in client.get("/crowd").json()] or ["den"]
         person = post("/people", {"name": "Ben"})["person"]["id"]

@@ -41,6 +41,9 @@ class ServerProcess:
     def rss_mb(self) -> float:
         return float(self._memory.memory_info().rss / 1e6)
 
+    def workers_rss_mb(self) -> float:
+        return float(sum(child.memory_info().rss for child in self._memory.children(recursive=True)) / 1e6)
+
     @property
     def is_running(self) -> bool:
         return self._process.poll() is None

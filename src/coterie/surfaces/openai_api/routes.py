@@ -30,6 +30,10 @@ from coterie.messaging import MessageRouter, ReplyDelta, ReplyFinished, ReplyUpd
 from coterie.surfaces.openai_api.settings import ApiSettings
 
 NAME = "api"
+_ERROR_RESPONSES: dict[int | str, dict[str, Any]] = {
+    status: {"description": "An error in OpenAI's format.", "content": {"application/json": {}}}
+    for status in (400, 401, 403, 404, 409, 410, 413, 422, 429, 500, 502, 503)
+}
 _MAX_ANSWERED = 1_000
 _log = get_logger(__name__)
 
@@ -167,7 +171,7 @@ class Completions:
 
 
 def openai_router(messages: MessageRouter, settings: ApiSettings, clock: Clock) -> APIRouter:
-    router = APIRouter(prefix="/v1", tags=["openai"])
+    router = APIRouter(prefix="/v1", tags=["openai"], responses=_ERROR_RESPONSES)
     completions = Completions(messages, clock)
 
     @router.get("/models", summary="Every character, as a model", response_model=None)

@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 import uvicorn
 from fastapi import FastAPI, Request
-from fastapi.responses import JSONResponse, PlainTextResponse
+from fastapi.responses import JSONResponse, PlainTextResponse, Response
 from pydantic import SecretStr
 from starlette.middleware.gzip import GZipMiddleware
 
@@ -53,7 +53,7 @@ from coterie.surfaces.web.shared.connections import (
     limits_for_this_process,
 )
 from coterie.surfaces.web.shared.dependencies import Services
-from coterie.surfaces.web.shared.errors import ErrorMiddleware, add_error_handlers
+from coterie.surfaces.web.shared.errors import ERROR_RESPONSES, ErrorMiddleware, add_error_handlers
 from coterie.surfaces.web.shared.limits import BodyLimitMiddleware, BodyLimits
 from coterie.surfaces.web.shared.live_updates import router as live_router
 from coterie.surfaces.web.shared.login import LoginMiddleware, Sessions, login_routes
@@ -203,6 +203,7 @@ def create_web(
         description="Errors are `{error, fix}`: what happened, and what to do next.",
         docs_url=None,
         redoc_url=None,
+        responses=ERROR_RESPONSES,
     )
     web.state.services = services
     web.state.rail = available_items(_PAGES)
@@ -238,7 +239,12 @@ def create_web(
             headers={"Coterie-Run": web.state.run},
         )
 
-    @web.get("/metrics", summary="Metrics in Prometheus text format")
+    @web.get(
+        "/metrics",
+        summary="Metrics in Prometheus text format",
+        response_class=Response,
+        responses={200: {"description": "The metrics.", "content": {"text/plain": {}}}},
+    )
     async def metrics() -> PlainTextResponse:
         """Metrics in Prometheus text format."""
         return PlainTextResponse(services.metrics(), media_type="text/plain; version=0.0.4")

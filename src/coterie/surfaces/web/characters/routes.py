@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 from fastapi import APIRouter, Query, Request, Response, status
 from starlette.exceptions import HTTPException
@@ -127,6 +127,11 @@ _TYPES = {
 }
 
 
+def _file_responses(*kinds: str) -> dict[int | str, dict[str, Any]]:
+    """Describes a route that returns one of these kinds of file, for OpenAPI."""
+    return {200: {"description": "The file.", "content": {_TYPES[kind]: {} for kind in kinds}}}
+
+
 @files_router.post(
     "/characters/import",
     summary="Import a character: a card (JSON, PNG, CHARX) or a character exported here",
@@ -141,7 +146,10 @@ async def import_character(
 
 
 @files_router.get(
-    "/characters/{character_id}/export", summary="A character as a card, or with its memories as one file"
+    "/characters/{character_id}/export",
+    summary="A character as a card, or with its memories as one file",
+    response_class=Response,
+    responses=_file_responses("json", "png", "charx"),
 )
 async def export_character_file(
     store: StoreDep,
@@ -184,7 +192,12 @@ async def import_chat(
     return ChatResponse.of(store, story, imported)
 
 
-@files_router.get("/chats/{chat}/export", summary="A chat as Markdown, JSON or SillyTavern JSONL")
+@files_router.get(
+    "/chats/{chat}/export",
+    summary="A chat as Markdown, JSON or SillyTavern JSONL",
+    response_class=Response,
+    responses=_file_responses("md", "json", "jsonl"),
+)
 async def export(story: StoryDep, chat: str, kind: Annotated[ExportFormat, Query(alias="format")] = "md") -> Response:
     story_chat = story.chats.chat(f"room:{chat}")
     return _file(await export_chat(story, story_chat.room, kind), kind, f"{story_chat.id}.{kind}")

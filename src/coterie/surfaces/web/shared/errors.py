@@ -60,9 +60,12 @@ ERROR_RESPONSES: dict[int | str, dict[str, object]] = {
     404: {"model": ErrorBody, "description": "Not found."},
     408: {"model": ErrorBody, "description": "The request's body took too long to arrive."},
     409: {"model": ErrorBody, "description": "A reply is running, or a concurrent change was made."},
+    410: {"model": ErrorBody, "description": "The document was changed meanwhile; load it again."},
     413: {"model": ErrorBody, "description": "The request is too large."},
     421: {"model": ErrorBody, "description": "The host is not a name of this machine."},
     422: {"model": ErrorBody, "description": "A value is invalid; nothing was changed."},
+    429: {"model": ErrorBody, "description": "There were too many tries or calls; wait."},
+    502: {"model": ErrorBody, "description": "The model failed."},
     503: {"model": ErrorBody, "description": "The disk or database failed, or the server is stopping."},
 }
 """Error responses, for OpenAPI."""
