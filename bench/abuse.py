@@ -12,7 +12,7 @@ import socket
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
@@ -272,13 +272,13 @@ _ATTACKS = (
 )
 
 
-def run(quick: bool) -> dict[str, Any]:
+def run(quick: bool, names: Sequence[str]) -> dict[str, Any]:
     figures: dict[str, Any] = {"health_longest_ms": {}, "health_failures": {}, "rss_peak_mb": {}, "seconds": {}}
     with scratch_folder() as folder:
         with serving(Path(folder)) as server:
             attacker = Attacker(server, quick=quick)
             figures["rss_at_start_mb"] = round(server.rss_mb())
-            for name in _ATTACKS:
+            for name in names:
                 started = time.monotonic()
                 with HealthProbe(server.address) as probe, MemoryWatch(server) as memory:
                     time.sleep(0.2)
@@ -301,8 +301,10 @@ def run(quick: bool) -> dict[str, Any]:
 
 
 def main() -> None:
-    options = arguments(__doc__).parse_args()
-    finish(run(options.quick))
+    parser = arguments(__doc__)
+    parser.add_argument("names", nargs="*", help="only these")
+    options = parser.parse_args()
+    finish(run(options.quick, options.names or _ATTACKS))
 
 
 if __name__ == "__main__":

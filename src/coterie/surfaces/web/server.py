@@ -47,7 +47,6 @@ from coterie.surfaces.web.settings.routes import router as settings_router
 from coterie.surfaces.web.shared.access import GuestAccess, guest_tokens
 from coterie.surfaces.web.shared.assets import router as assets_router
 from coterie.surfaces.web.shared.connections import (
-    BACKLOG,
     ConnectionLimits,
     limited_protocol,
     limits_for_this_process,
@@ -97,7 +96,7 @@ def run_server(
             web,
             http=limited_protocol(limits),
             ws="none",
-            backlog=BACKLOG,
+            backlog=limits.backlog,
             log_config=None,
             log_level="warning",
             access_log=False,

@@ -20,8 +20,6 @@ from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from coterie.base.logging import get_logger
 
-BACKLOG = 128
-"""Connections that are accepted at once, before any limit applies to them."""
 _WANTED_FILES = 8_192
 _OTHER_FILES = 256
 """Descriptors for the database, models, tools and the like."""
@@ -31,6 +29,8 @@ _log = get_logger(__name__)
 @dataclass(frozen=True)
 class ConnectionLimits:
     total: int = 4_096
+    backlog: int = 2_048
+    """Connections that the system keeps until they are accepted; many are accepted before the limits apply to them."""
     header_s: float = 10.0
     """How long a request's head may take, from its first byte; for the first one, from the connection on."""
     write_s: float = 60.0
@@ -58,7 +58,8 @@ def limits_for_this_process() -> ConnectionLimits:
             resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
             soft = wanted
     files = _WANTED_FILES if soft == resource.RLIM_INFINITY else soft
-    return ConnectionLimits(total=max(32, min(ConnectionLimits.total, files - BACKLOG - _OTHER_FILES)))
+    backlog = min(ConnectionLimits.backlog, files // 4)
+    return ConnectionLimits(total=max(32, min(ConnectionLimits.total, files - backlog - _OTHER_FILES)), backlog=backlog)
 
 
 class OpenConnections:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import re
 from dataclasses import dataclass
+from functools import partial
 
 from pydantic_core import from_json
 from starlette.datastructures import Headers
@@ -19,6 +20,7 @@ from coterie.surfaces.web.shared.errors import error_response
 
 _MAX_JSON_VALUES = 100_000
 """More take seconds to parse, in which nothing else is answered."""
+_STREAMS_STARTING = 8
 _JSON_STRING = re.compile(rb'"[^"\\]*(?:\\.[^"\\]*)*"')
 
 
@@ -64,6 +66,7 @@ class BodyLimitMiddleware:
         self._app = app
         self._limits = limits or BodyLimits()
         self._streams = 0
+        self._starting = asyncio.Semaphore(_STREAMS_STARTING)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
@@ -76,22 +79,34 @@ class BodyLimitMiddleware:
             await error_response(refused.status_code, f"{refused.detail}.", refused.fix)(scope, receive, send)
             return
 
-        async def send_and_note(message: Message) -> None:
-            body.response_started = True
-            await send(message)
-
         if not is_live_stream(scope["method"], scope["path"]):
-            await self._app(scope, body.receive, send_and_note)
+            await self._app(scope, body.receive, partial(_send_and_note, body, send))
             return
         if self._streams >= scope["app"].state.max_streams:
             refusal = error_response(503, "Too many pages follow live changes.", "Close some of them, or try later.")
             await refusal(scope, receive, send)
             return
+        await self._stream(scope, body, send)
+
+    async def _stream(self, scope: Scope, body: _Body, send: Send) -> None:
+        """A few streams start at a time: after a restart all pages come back at once, and others must be answered."""
+        await self._starting.acquire()
+        starting = True
+
+        async def send_and_release(message: Message) -> None:
+            nonlocal starting
+            await _send_and_note(body, send, message)
+            if starting:
+                starting = False
+                self._starting.release()
+
         self._streams += 1
         try:
-            await self._app(scope, body.receive, send_and_note)
+            await self._app(scope, body.receive, send_and_release)
         finally:
             self._streams -= 1
+            if starting:
+                self._starting.release()
 
 
 class _Body:
@@ -159,6 +174,11 @@ class _Body:
     def _too_large(self) -> RequestRefused:
         most = f"{self._max_bytes // 1_000_000} MB" if self._max_bytes >= 1_000_000 else f"{self._max_bytes:,} bytes"
         return RequestRefused(413, f"The request is larger than {most}.", "Send less at once.")
+
+
+async def _send_and_note(body: _Body, send: Send, message: Message) -> None:
+    body.response_started = True
+    await send(message)
 
 
 def _check_json(body: bytes) -> None:
