@@ -273,13 +273,15 @@ _ATTACKS = (
 
 
 def run(quick: bool, names: Sequence[str]) -> dict[str, Any]:
-    figures: dict[str, Any] = {"health_longest_ms": {}, "health_failures": {}, "rss_peak_mb": {}, "seconds": {}}
+    by_attack = ("health_longest_ms", "health_failures", "rss_peak_mb", "seconds", "server_cpu_s")
+    figures: dict[str, Any] = {name: {} for name in by_attack}
     with scratch_folder() as folder:
         with serving(Path(folder)) as server:
             attacker = Attacker(server, quick=quick)
+            time.sleep(3)  # until what runs at the start is done
             figures["rss_at_start_mb"] = round(server.rss_mb())
             for name in names:
-                started = time.monotonic()
+                started, cpu = time.monotonic(), server.cpu_s()
                 with HealthProbe(server.address) as probe, MemoryWatch(server) as memory:
                     time.sleep(0.2)
                     answers = getattr(attacker, name)()
@@ -287,10 +289,12 @@ def run(quick: bool, names: Sequence[str]) -> dict[str, Any]:
                 figures["health_failures"][name] = len(probe.failures)
                 figures["rss_peak_mb"][name] = round(memory.peak_mb)
                 figures["seconds"][name] = round(time.monotonic() - started, 1)
+                figures["server_cpu_s"][name] = round(server.cpu_s() - cpu, 1)
                 log(
                     f"{name}: /health at most {probe.longest_s * 1_000:.0f} ms of {len(probe.times_s)},"
                     f" {len(probe.failures)} failures {probe.failures[:2]}; memory {memory.peak_mb:.0f} MB,"
-                    f" workers {memory.workers_peak_mb:.0f} MB; answers {dict(answers)}; {figures['seconds'][name]} s"
+                    f" workers {memory.workers_peak_mb:.0f} MB; answers {dict(answers)};"
+                    f" {figures['seconds'][name]} s, of the server's CPU {figures['server_cpu_s'][name]} s"
                 )
             attacker.close()
             figures["still_running"] = server.is_running

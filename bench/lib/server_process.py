@@ -41,6 +41,10 @@ class ServerProcess:
     def rss_mb(self) -> float:
         return float(self._memory.memory_info().rss / 1e6)
 
+    def cpu_s(self) -> float:
+        times = self._memory.cpu_times()
+        return float(times.user + times.system)
+
     def workers_rss_mb(self) -> float:
         return float(sum(child.memory_info().rss for child in self._memory.children(recursive=True)) / 1e6)
 

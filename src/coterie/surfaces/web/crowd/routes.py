@@ -92,7 +92,7 @@ class ChatLineRequest(RequestModel):
 
 class ModerationRequest(RequestModel):
     what: Ruling
-    who: str = Field(default="", max_length=40)
+    who: str = Field(default="", max_length=40, pattern=r"^[^\x00-\x1f\x7f@\u2028\u2029]*$")
     seconds: float | None = Field(default=None, ge=0, le=10_000_000)
     on: bool = True
     reason: str = Field(default="", max_length=300)
