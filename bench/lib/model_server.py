@@ -16,6 +16,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
+_DEFAULT_WORDS = 50
 _WORD_COUNT = re.compile(r"(\d+) words")
 
 
@@ -69,7 +70,11 @@ def _words_for(request: dict[str, Any]) -> list[str]:
     if "response_format" in request:
         return ["{}"]
     named = _WORD_COUNT.search(str(request["messages"][-1]["content"]))
-    count = int(named[1]) if named else int(request.get("max_tokens") or request["max_completion_tokens"])
+    count = (
+        int(named[1])
+        if named
+        else int(request.get("max_tokens") or request.get("max_completion_tokens") or _DEFAULT_WORDS)
+    )
     return [word(number) for number in range(count)]
 
 

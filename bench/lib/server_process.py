@@ -88,6 +88,8 @@ def serving(folder: Path) -> Iterator[ServerProcess]:
             except subprocess.TimeoutExpired:
                 process.kill()
                 process.wait()
+            if process.stdout is not None:
+                process.stdout.close()
 
 
 def _config(model_address: str) -> str:
