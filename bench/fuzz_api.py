@@ -15,7 +15,7 @@ from bench.lib.api_fuzzer import ApiFuzzer, fill
 from bench.lib.report import arguments, finish, log, scratch_folder
 from bench.lib.server_process import serving
 
-_OWNER, _STRANGER = 105, 40
+_OWNER, _STRANGER = 150, 60
 _QUICK_OWNER, _QUICK_STRANGER = 4, 2
 
 

@@ -19,6 +19,7 @@ import schemathesis
 from hypothesis import HealthCheck, Phase, given, seed, settings
 from schemathesis.checks import not_a_server_error
 from schemathesis.core.failures import FailureGroup
+from schemathesis.core.result import Ok
 from schemathesis.specs.openapi.checks import (
     content_type_conformance,
     response_schema_conformance,
@@ -59,7 +60,10 @@ class ApiFuzzer:
 
     def run(self, cookies: Mapping[str, str], examples: int, *, number: int = 1) -> None:
         """Send `examples` requests to every operation."""
-        operations = [found.ok() for found in self._schema.get_all_operations()]
+        found = list(self._schema.get_all_operations())
+        operations = [one.ok() for one in found if isinstance(one, Ok)]
+        if len(operations) < len(found):
+            self.result.problems["/openapi.json"] = "some operations are not described validly"
         self.result.operations = len(operations)
         operations.sort(key=lambda operation: _order(operation.label))
         with requests.Session() as session:
