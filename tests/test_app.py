@@ -56,6 +56,22 @@ async def test_it_is_degraded_while_a_background_task_fails(home: Paths, monkeyp
         ]
 
 
+async def test_a_part_that_cannot_be_closed_does_not_keep_the_others_from_it(
+    home: Paths, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def fails() -> None:
+        raise RuntimeError("fault")
+
+    with open_store(home) as store:
+        app = App(home, Settings(), store)
+        monkeypatch.setattr(app.crowd, "close", fails)
+        with structlog.testing.capture_logs() as logs:
+            async with app.running():
+                pass
+        assert app.supervisor.states() == []
+        assert [line["part"] for line in logs if line["event"] == "a part was not closed"] == ["CrowdService"]
+
+
 async def test_it_is_unhealthy_when_the_database_cannot_be_read(home: Paths, monkeypatch: pytest.MonkeyPatch) -> None:
     def refuse(*_: object) -> None:
         raise StorageError("The disk is gone.", "Plug it in.")

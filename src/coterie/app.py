@@ -367,11 +367,12 @@ class App:
                 yield
         finally:
             _log.info("stopping")
-            await self.crowd.close()
-            await self.message_router.close()
-            await self.story.replies.close()
-            await self.draft.replies.close()
-            await self.draft.close()
+            parts = (self.crowd, self.message_router, self.story.replies, self.draft.replies, self.draft)
+            for part in parts:
+                try:
+                    await part.close()
+                except Exception:  # the others are closed all the same
+                    _log.exception("a part was not closed", part=type(part).__name__)
             stop.set()
             self.desk.processes.interrupt_all()
             await asyncio.gather(*(task.finish() for task in tasks))
