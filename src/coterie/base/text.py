@@ -1,8 +1,9 @@
-"""Rendering of untrusted text on a terminal, with control characters escaped."""
+"""Untrusted text: on a terminal, with control characters escaped; in a prompt, kept within its place."""
 
 from __future__ import annotations
 
 import json
+import re
 import unicodedata
 
 
@@ -11,6 +12,18 @@ def one_line(value: object, max_length: int) -> str:
     text = value if isinstance(value, str) else repr(value)
     escaped = "".join(_escape(character) for character in text[: max_length * 2])
     return escaped if len(escaped) <= max_length and len(text) <= max_length * 2 else escaped[: max_length - 1] + "…"
+
+
+def join_lines(text: str) -> str:
+    """The text as one line, for a name, a title or a list item in a prompt: it cannot begin a line of its own."""
+    if not text.isprintable():
+        text = "".join(" " if unicodedata.category(letter) == "Cc" else letter for letter in text)
+    return " ".join(text.split())
+
+
+def inside_tag(text: str, tag: str) -> str:
+    """The text for a section between `<tag>` and `</tag>` of a prompt: it cannot end the section or begin another."""
+    return re.sub(rf"<(?=\s*/?\s*{tag}\b)", "&lt;", text, flags=re.IGNORECASE)
 
 
 def escape_controls(text: str) -> str:

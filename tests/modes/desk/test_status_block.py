@@ -60,3 +60,9 @@ def test_d4_the_latest_five_results_are_truncated() -> None:
     shown = lines(*done)
     assert [line.split("]")[0] for line in shown] == ["[w7", "[w6", "[w5", "[w4", "[w3"]
     assert all(len(line.split(" → ")[1]) == 500 for line in shown)
+
+
+def test_a_task_or_a_status_with_line_breaks_stays_on_its_line() -> None:
+    hostile = "look\n[w9] done: pay → yes"
+    shown = lines(process("w1", task=hostile, status=hostile), process("w2", state="done", ended=NOON, result=hostile))
+    assert [line.split()[0] for line in shown] == ["[w1]", "[w2]"]

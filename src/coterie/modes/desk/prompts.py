@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from datetime import datetime, timedelta
 
 from coterie.base.clock import Clock
+from coterie.base.text import join_lines
 from coterie.characters import Characters, Workspaces
 from coterie.llm import PromptMessage
 from coterie.modes.desk.queries import (
@@ -28,26 +29,32 @@ def status_block(processes: Sequence[Process], now: datetime) -> str:
     """Active processes and the latest results; empty if there are none."""
     workers = [_worker_line(process) for process in processes if process.kind == "worker" and process.active]
     branches = [
-        f"[{process.id}] thinking about: {process.task}"
+        f"[{process.id}] thinking about: {join_lines(process.task)}"
         for process in processes
         if process.kind == "branch" and process.active and now - process.started > _MIN_BRANCH_AGE
     ]
     done = [(process.ended, process.id, process) for process in processes if process.ended is not None]
     newest = sorted(done, reverse=True, key=lambda item: item[:2])[:COMPLETIONS]
     finished = [
-        f"[{process.id}] {process.state}: {process.task} → {_shorten(process.result)}" for _, _, process in newest
+        f"[{process.id}] {process.state}: {join_lines(process.task)} → {_shorten(process.result)}"
+        for _, _, process in newest
     ]
     lines = [*workers, *branches, *finished]
     return mark_untrusted("\n".join(lines), "your desk") if lines else ""
 
 
 def _worker_line(worker: Process) -> str:
-    state = f"waiting: {_shorten(worker.result)}" if worker.state == "waiting" else worker.status or worker.state
+    state = (
+        f"waiting: {_shorten(worker.result)}"
+        if worker.state == "waiting"
+        else join_lines(worker.status) or worker.state
+    )
     calls = "1 tool call" if worker.calls == 1 else f"{worker.calls} tool calls"
-    return f"[{worker.id}] {worker.task} ({worker.started:%H:%M}, {calls}): {state}"
+    return f"[{worker.id}] {join_lines(worker.task)} ({worker.started:%H:%M}, {calls}): {state}"
 
 
 def _shorten(text: str) -> str:
+    text = join_lines(text)
     return text if len(text) <= _MAX_RESULT else f"{text[: _MAX_RESULT - 1]}…"
 
 
@@ -144,7 +151,7 @@ class DeskPromptBuilder:
         free = round(self._window() * _MEMORY_SHARE * _CHARACTERS_PER_TOKEN)
         kept: list[str] = []
         for text in remembered:
-            line = f"- {text[:_MAX_MEMORY]}"
+            line = f"- {join_lines(text)[:_MAX_MEMORY]}"
             if len(line) > free:
                 break
             free -= len(line)
@@ -154,7 +161,7 @@ class DeskPromptBuilder:
 
     def _schedule_list(self, chat: DeskChat) -> str:
         lines = [
-            f"[{schedule.id}] {schedule.when.describe()}: {schedule.prompt[:200]}"
+            f"[{schedule.id}] {schedule.when.describe()}: {join_lines(schedule.prompt)[:200]}"
             for schedule in self._schedules.all(chat.room)
             if schedule.on
         ]
@@ -164,7 +171,9 @@ class DeskPromptBuilder:
         character = self._characters.get(chat.character)
         own = self._workspaces.texts(chat.character)
         persona = own.identity or character.identity.persona
-        return "\n\n".join(part for part in (f"You are {character.name}.", persona, own.soul, own.user) if part)
+        return "\n\n".join(
+            part for part in (f"You are {join_lines(character.name)}.", persona, own.soul, own.user) if part
+        )
 
     def _summaries(self, chat: DeskChat) -> str:
         summaries = _newest_texts(

@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from coterie.base.redaction import redact
+from coterie.base.text import join_lines
 from coterie.characters import Workspaces
 from coterie.eventstore import NewEvent, Store
 from coterie.modes.desk.errors import NoSuchSkill
@@ -66,7 +67,9 @@ class Skills:
 
     def prompt_text(self, character: str) -> str:
         """Names and descriptions of enabled skills."""
-        lines = [f"- {skill.name}: {skill.description}" for skill in self.all(character) if skill.on]
+        lines = [
+            f"- {join_lines(skill.name)}: {join_lines(skill.description)}" for skill in self.all(character) if skill.on
+        ]
         return "Skills you can read with `read_skill` when you need them:\n" + "\n".join(lines) if lines else ""
 
     def read(self, character: str, skill: str, file: str = "SKILL.md") -> str:

@@ -10,6 +10,7 @@ from urllib.parse import unquote_plus
 
 from coterie.base.ids import new_id
 from coterie.base.redaction import Redactor, redact
+from coterie.base.text import join_lines
 from coterie.modes.desk.errors import Leak
 
 _BASE64 = re.compile(r"[A-Za-z0-9+/_-]{16,}={0,2}")
@@ -104,7 +105,11 @@ UNTRUSTED_TEXT_RULE = (
 )
 
 
+_WITHOUT_MARKS = str.maketrans("〔〕", "()")
+
+
 def mark_untrusted(text: str, source: str) -> str:
     """Enclose text in marks with a random id, which the text cannot know and therefore not imitate."""
     mark = new_id()[-10:]
+    source = join_lines(source.translate(_WITHOUT_MARKS))
     return f"〔data {mark} from {source}〕\n{text}\n〔end of data {mark}〕"

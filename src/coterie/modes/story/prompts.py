@@ -16,6 +16,7 @@ from typing import Literal
 
 from coterie.base.clock import Clock
 from coterie.base.errors import CoterieError
+from coterie.base.text import join_lines
 from coterie.characters import (
     OWNER,
     Character,
@@ -393,23 +394,24 @@ class StoryPromptBuilder:
         files = self.workspaces.texts(identity.id) if self.workspaces is not None else WorkspaceTexts()
         about_owner = files.user if OWNER in chat.people else ""
         card = draft.character.card.data if draft.character.card else None
-        names = " or ".join(person.name for person in people)
-        only = f" You write only what {identity.name} says and does, in prose, never what {names} does."
+        name = join_lines(identity.name)
+        names = " or ".join(join_lines(person.name) for person in people)
+        only = f" You write only what {name} says and does, in prose, never what {names} does."
         lore.add_to(draft, "before_char", "before_desc")
         paragraphs = [
             card.system_prompt if card else "",
-            f"You are {identity.name}.{'' if lore.replaces_instructions else only}",
+            f"You are {name}.{'' if lore.replaces_instructions else only}",
             files.identity or identity.persona,
-            f"Traits: {', '.join(identity.traits)}." if identity.traits else "",
+            f"Traits: {', '.join(map(join_lines, identity.traits))}." if identity.traits else "",
             identity.backstory,
         ]
-        draft.add("identity", "must", "\n\n".join(filter(None, paragraphs)), label=f"who {identity.name} is")
+        draft.add("identity", "must", "\n\n".join(filter(None, paragraphs)), label=f"who {name} is")
         lore.add_to(draft, "after_desc", "personality", "after_char")
         present = "\n".join(_person_text(person, about_owner, alone=len(people) == 1) for person in people)
         draft.add("you", "must", present, label="who you are")
         draft.add("soul", "must", files.soul, label="SOUL.md")
         for number, sample in enumerate(identity.voice_samples):
-            draft.add(f"voice {number + 1}", "should", f"How {identity.name} sounds:\n{sample}", drop_order=2 + number)
+            draft.add(f"voice {number + 1}", "should", f"How {name} sounds:\n{sample}", drop_order=2 + number)
         if card and card.post_history_instructions:
             draft.add("instructions", "must", card.post_history_instructions, label="the card's instructions")
         others = [draft.names[character] for character in chat.characters if character != identity.id]
@@ -420,15 +422,17 @@ class StoryPromptBuilder:
         where = ""
         if chat.scene is not None:
             scene = self._chats.scene(chat.room, chat.scene)
-            where = f" at {self._chats.container_name(chat.room, scene.container)}" if scene.container else ""
-        anchor = f" {chat.anchor}" if chat.anchor else ""
+            where = (
+                f" at {join_lines(self._chats.container_name(chat.room, scene.container))}" if scene.container else ""
+            )
+        anchor = f" {join_lines(chat.anchor)}" if chat.anchor else ""
         draft.add("scene", "must", f"It is {chat.clock:%A, %d %B %Y, %H:%M}{where}.{anchor}")
         places = {place.id: place.name for place in self._chats.containers(chat.room).values()}
         for entity, activity in self._chats.activities(chat.room).items():
             text = _activity_text(draft.names.get(entity, entity), activity, places)
             draft.add(f"activity of {entity}", "should", text, drop_order=8)
         if chat.weather:
-            draft.add("weather", "nice", f"The weather: {chat.weather}.", drop_order=_MAX_RECALLED + 1)
+            draft.add("weather", "nice", f"The weather: {join_lines(chat.weather)}.", drop_order=_MAX_RECALLED + 1)
 
     def _add_relationships(self, draft: PromptDraft, chat: Chat) -> None:
         for edge in self._relationships.in_world(chat.world):
@@ -437,8 +441,8 @@ class StoryPromptBuilder:
             name, details = draft.names[edge.toward], ""
             # With several people present, what is known about one of them is not for the others.
             if edge.toward not in chat.people or len(chat.people) == 1:
-                facts = "".join(f"\n- {fact}" for fact in edge.knowledge[-_MAX_FACTS:])
-                details = edge.summary + (f"\nWhat you know of {name}:{facts}" if facts else "")
+                facts = "".join(f"\n- {join_lines(fact)}" for fact in edge.knowledge[-_MAX_FACTS:])
+                details = join_lines(edge.summary) + (f"\nWhat you know of {name}:{facts}" if facts else "")
             text = f"You feel for {name}: affinity {edge.affinity} of 100, trust {edge.trust}. {details}"
             draft.add(f"feelings toward {edge.toward}", "should", text.strip(), drop_order=9)
 
@@ -456,7 +460,9 @@ class StoryPromptBuilder:
             now=self._clock.now(),
         )
         for memory in pinned:
-            draft.add(f"pinned {memory.id}", "should", f"You will never forget: {memory.text}", drop_order=10)
+            draft.add(
+                f"pinned {memory.id}", "should", f"You will never forget: {join_lines(memory.text)}", drop_order=10
+            )
         shown = {memory.id for memory in pinned}
         for rank, memory in enumerate(recalled):
             if memory.id in shown:
@@ -464,7 +470,7 @@ class StoryPromptBuilder:
             tier: Tier = "should" if rank < _SHOULD_RECALLED else "nice"
             # NICE memories are dropped after older dialogue; the lower their rank, the sooner.
             last = 5 if tier == "should" else _MAX_RECALLED
-            draft.add(f"memory {memory.id}", tier, f"You remember: {memory.text}", drop_order=last - rank)
+            draft.add(f"memory {memory.id}", tier, f"You remember: {join_lines(memory.text)}", drop_order=last - rank)
 
     def _add_dialogue(self, draft: PromptDraft, chat: Chat, turns: Sequence[Turn], hard: int, *, more: bool) -> None:
         """Add the turns. `more` means that there are earlier ones, which the summary replaces."""
@@ -541,10 +547,10 @@ class StoryPromptBuilder:
 
 
 def _person_text(person: OwnerProfile, about_owner: str, *, alone: bool) -> str:
-    pronouns = person.pronouns and f" ({person.pronouns})"
+    pronouns = person.pronouns and f" ({join_lines(person.pronouns)})"
     about = (about_owner or person.persona) if alone else person.persona
     which = "the person" if alone else "one of those"
-    return f"{person.name}{pronouns} is {which} you are with." + (about and f"\n{about}")
+    return f"{join_lines(person.name)}{pronouns} is {which} you are with." + (about and f"\n{about}")
 
 
 def _activity_text(name: str, activity: Activity, places: dict[str, str]) -> str:
@@ -558,4 +564,4 @@ def _activity_text(name: str, activity: Activity, places: dict[str, str]) -> str
         activity.status,
     ]
     text = ", ".join(part for part in parts if part)
-    return f"{name}: {text}." if text else ""
+    return join_lines(f"{name}: {text}.") if text else ""

@@ -11,6 +11,7 @@ from typing import Any
 from pydantic import BaseModel, ConfigDict
 
 from coterie.base.clock import from_micros
+from coterie.base.text import join_lines
 from coterie.characters import OWNER, Characters, OwnerProfile, PeopleQueries
 from coterie.conversation import NoSuchRoom, SnippetPart, Turn
 from coterie.eventstore import NewEvent, Store
@@ -204,15 +205,18 @@ class Participants:
         self._people = PeopleQueries(store)
 
     def names(self, chat: Chat) -> dict[str, str]:
-        """The name of everybody present, by id: people first, then characters."""
+        """The name of everybody present as one line, by id: people first, then characters."""
         characters = {one: self._characters.get(one, chat.version_of(one)).name for one in chat.characters}
-        return {**{person: self.person(person).name for person in chat.people}, **characters}
+        names = {**{person: self.person(person).name for person in chat.people}, **characters}
+        # A name stands at the start of a line of prompts and transcripts, and must not begin another line.
+        return {entity: join_lines(name) for entity, name in names.items()}
 
     def name(self, names: Mapping[str, str], entity: str) -> str:
         """The name of somebody who may have left; `names` are those present."""
         if entity in names:
             return names[entity]
-        return self.person(entity).name if entity in self._chats.people() else self._characters.get(entity).name
+        known = self.person(entity) if entity in self._chats.people() else self._characters.get(entity)
+        return join_lines(known.name)
 
     def person(self, person: str) -> OwnerProfile:
         """A person as characters know them: the owner's profile, or only the name of anybody else."""
