@@ -48,8 +48,8 @@ MAX_ZIP_RATIO = 100
 ZIP_RATIO_ALLOWANCE = 10 * MB
 """… plus this much: a blank picture or a silent sound compresses to almost nothing."""
 
-MAX_CHAT_MESSAGES = 200_000
-"""Lines in a chat file."""
+MAX_CHAT_MESSAGES = 50_000
+"""Lines in a chat file, which are stored in one transaction."""
 
 
 Document = dict[str, Any]
