@@ -91,3 +91,18 @@ async def test_a_file_that_takes_too_long_is_refused(web: Web, monkeypatch: pyte
     assert answer.status_code == 422
     assert "took longer than" in answer.json()["error"]
     assert await web.get("/characters") == []
+
+
+@pytest.mark.timeout(60)
+@pytest.mark.parametrize("unit", ["((", '"', "*a", "[", "\n\n.", "😀"])
+async def test_a_page_with_very_long_messages_is_shown(web: Web, unit: str) -> None:
+    """Without linear parsers, the first two took 17 and 11 seconds."""
+    character = (await web.client.post("/characters", json={"name": "Ada"})).json()["id"]
+    text = unit * (hostile_inputs.TEXT_CHARS // len(unit))
+    data = hostile_inputs.identical_chat(3, text)
+    chat = (await web.client.post(f"/characters/{character}/chats/import", content=data)).json()["id"]
+    page = await web.client.get(f"/chats/{chat}", headers={"Accept": "text/html"})
+    assert page.status_code == 200
+    assert page.text.count('class="turn-text prose"') == 3
+    for path in ("/", "/chats", "/search?q=a", "/memory"):
+        assert (await web.client.get(path, headers={"Accept": "text/html"})).status_code < 400
