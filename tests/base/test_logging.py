@@ -185,3 +185,16 @@ def test_lines_at_debug_level_are_never_left_out() -> None:
     for _ in range(200):
         get_logger("coterie.x").debug("step")
     assert len(logged_lines(stream)) == 200
+
+
+@pytest.mark.parametrize(
+    "name", ["token", "access_token", "key", "api_key", "secret", "password", "code", "hub-signature"]
+)
+def test_a_value_in_a_url_that_gives_access_is_not_logged(name: str) -> None:
+    stream = logs(level="debug")
+    url = f"https://example.org/join?page=2&{name}=unregistered-77#top"
+    get_logger("coterie.some").info(f"GET {url}", url=url, nested=[{"url": url}], error=ValueError(url))
+    logging.getLogger("httpx").info('HTTP Request: GET %s "HTTP/1.1 200 OK"', url)
+    assert len(logged_lines(stream)) == 2
+    assert "unregistered-77" not in stream.getvalue()
+    assert f"?page=2&{name}={REDACTED}#top" in stream.getvalue()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import re
 import sys
 import threading
 import time
@@ -12,13 +13,19 @@ from typing import Any, Literal, TextIO
 import structlog
 
 from coterie.base.config import Section
-from coterie.base.redaction import redact
+from coterie.base.redaction import REDACTED, redact
 
 _VERBOSE_LIBRARIES = ("httpx", "httpx2")
 """They log every request with its URL: several a minute for each surface that polls."""
 
 _LineKind = tuple[str, int, str]
 _MAX_LINE_KINDS = 1_000
+
+
+_QUERY_SECRET = re.compile(
+    r"([?&](?:[\w-]*(?:token|secret|password|passphrase|api_?key|signature)|key|code)=)[^&#\s\"']+", re.IGNORECASE
+)
+"""A parameter of a URL whose value gives access: links of guests, tokens of agents and platforms."""
 
 
 class LogSettings(Section):
@@ -129,11 +136,16 @@ def _redact_fields(_logger: Any, _method: str, fields: MutableMapping[str, Any])
 
 def _redacted(value: Any) -> Any:
     if isinstance(value, str):
-        return redact(value)
+        return _redact_text(value)
     if isinstance(value, bool | int | float | None):
         return value
     if isinstance(value, dict):
-        return {redact(str(key)): _redacted(item) for key, item in value.items()}
+        return {_redact_text(str(key)): _redacted(item) for key, item in value.items()}
     if isinstance(value, list | tuple | set | frozenset):
         return [_redacted(item) for item in value]
-    return redact(str(value))
+    return _redact_text(str(value))
+
+
+def _redact_text(text: str) -> str:
+    text = redact(text)
+    return _QUERY_SECRET.sub(rf"\1{REDACTED}", text) if "=" in text and ("?" in text or "&" in text) else text
