@@ -98,7 +98,7 @@ async def test_p15_the_mode_can_be_chosen(serve: Serve) -> None:
     async with serve() as served, client(served, max_retries=0) as ai:
         messages = [user("Good evening")]
         await ai.chat.completions.create(model="Mara", messages=messages, extra_body={"mode": "story"})
-        with pytest.raises(openai.InternalServerError, match="no kind of chat called opera"):
+        with pytest.raises(openai.BadRequestError, match="no kind of chat called opera"):
             await ai.chat.completions.create(model="Mara", messages=[user("Oh")], extra_body={"mode": "opera"})
         (binding,) = served.app.message_router.chats.rooms.on_surface("api")
         assert binding.mode == "story"
@@ -162,3 +162,9 @@ async def test_p15_errors_have_openais_format(serve: Serve) -> None:
         with pytest.raises(openai.APIError, match="The model said no"):
             async for _ in stream:
                 pass
+
+
+async def test_p15_a_message_that_cannot_fit_is_the_clients_error(serve: Serve) -> None:
+    async with serve() as served, client(served, max_retries=0) as ai:
+        with pytest.raises(openai.BadRequestError, match="your message"):
+            await ai.chat.completions.create(model="Mara", messages=[user("word " * 40_000)])

@@ -115,6 +115,26 @@ async def test_an_import_with_times_out_of_range_is_shown(web: Web, client: http
     await check_pages(client, (*PAGES, f"/chats/{imported.json()['id']}"))
 
 
+@pytest.mark.parametrize(
+    "when",
+    [
+        *({"every_s": value} for value in (1e18, 1e308, "Infinity", "NaN", -1, 0, 10**400)),
+        *({"at": time} for time in TIMES),
+        *({"cron": "0 8 * * *", "zone": zone} for zone in ("Europe", "x" * 5_000, "", "../etc/passwd", "\0")),
+        {"cron": "0 0 30 2 *"},
+        {"every_s": 3600, "hours": "99:99-00:00"},
+    ],
+    ids=lambda when: str(when)[:40],
+)
+async def test_a_schedule_out_of_range_is_refused(web: Web, client: httpx.AsyncClient, when: dict[str, object]) -> None:
+    await web.post("/characters/ready/maren", status=201)
+    chat = (await web.post("/desk", {"character": "Maren"}, status=201))["id"]
+    answer = await client.post(f"/desk/{chat}/schedules", json={"prompt": "Water the plants", "when": when})
+    assert 400 <= answer.status_code < 500, answer.text
+    assert set(answer.json()) == {"error", "fix"}
+    assert (await client.get(f"/desk/{chat}/schedules")).json() == []
+
+
 def integers_in(schema: Any, components: dict[str, Any], path: str) -> Iterator[tuple[str, dict[str, Any]]]:
     """Every integer of a JSON schema, with where it is."""
     if isinstance(schema, list):
@@ -333,3 +353,17 @@ async def test_no_response_has_limits(web: Web, client: httpx.AsyncClient) -> No
         for limit in limits_in(operation["responses"], components, f"{method} {path} ")
     }
     assert [limit for limit in found if not any(f"/{model}." in limit for model in RETURNED_AS_STORED)] == []
+
+
+async def test_a_message_that_is_refused_is_not_stored(web: Web, client: httpx.AsyncClient) -> None:
+    _, chat = await web.begin()
+    before = await web.texts(chat)
+    for text in ("word " * 40_000, "x" * 200_001, ""):
+        answer = await client.post(f"{chat}/turns?wait=true", json={"text": text})
+        assert 400 <= answer.status_code < 500, answer.text
+        assert await web.texts(chat) == before
+    assert (await web.say(chat, "Hello"))["state"] == "done"
+    after = await web.texts(chat)
+    answer = await client.post(f"{chat}/regenerate?wait=true", json={"text": "word " * 40_000})
+    assert 400 <= answer.status_code < 500, answer.text
+    assert await web.texts(chat) == after

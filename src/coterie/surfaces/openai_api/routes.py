@@ -25,7 +25,7 @@ from coterie.base.logging import get_logger
 from coterie.base.redaction import redact
 from coterie.base.values import Int64
 from coterie.characters import OWNER, NoSuchCharacter
-from coterie.llm import estimate_tokens, token_weights_for
+from coterie.llm import ModelError, estimate_tokens, token_weights_for
 from coterie.messaging import MessageRouter, ReplyDelta, ReplyFinished, ReplyUpdate, RoomRef, with_full_text
 from coterie.surfaces.openai_api.settings import ApiSettings
 
@@ -281,6 +281,8 @@ def _check_key(settings: ApiSettings, authorization: str) -> JSONResponse | None
 def _coterie_error(error: CoterieError) -> JSONResponse:
     if isinstance(error, NoSuchCharacter):
         return error_response(404, redact(str(error)), "invalid_request_error", "model_not_found")
+    if not isinstance(error, ModelError) and error.http_status < 500:
+        return error_response(error.http_status, redact(str(error)), "invalid_request_error")
     return error_response(502, redact(str(error)), "server_error")
 
 
