@@ -9,7 +9,9 @@ from typing import Any
 from hypothesis import strategies as st
 
 _texts = st.text(max_size=8) | st.sampled_from(["", "\x00", "\ud800", "﷽" * 50, "{}", "NaN", "1e999", "-1"])
-_numbers = st.integers() | st.sampled_from([0, -1, 2**31, 2**63, 10**30]) | st.floats(allow_nan=False)
+_numbers = (
+    st.integers() | st.sampled_from([0, -1, 2**31, 2**63, 10**30]) | st.floats(allow_nan=False, allow_infinity=False)
+)
 scalars = st.none() | st.booleans() | _numbers | _texts
 json_values = st.recursive(
     scalars, lambda inner: st.lists(inner, max_size=4) | st.dictionaries(_texts, inner, max_size=4), max_leaves=12

@@ -17,7 +17,6 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from fastapi import HTTPException
 from pydantic import BaseModel, ValidationError
 
 from bench.lib.hostile_inputs import card_document, png_card
@@ -75,6 +74,20 @@ class InboundParser:
         return True
 
 
+class _Refused(CoterieError):
+    """The boundary refuses it with a status of 400 or 422, or tries again later."""
+
+    def __init__(self) -> None:
+        super().__init__("It is not valid.", "Correct it.")
+
+
+def _json_value(data: bytes) -> Any:
+    try:
+        return parse_json(data)
+    except ValueError:
+        raise _Refused from None
+
+
 def _json(*values: Any) -> tuple[bytes, ...]:
     return tuple(json.dumps(value).encode() for value in values)
 
@@ -115,7 +128,7 @@ _SYNC = {
 
 def _matrix_sync(data: bytes) -> None:
     quarantine = Quarantine("matrix")
-    sync = ResponseReader(quarantine).sync(parse_json(data))
+    sync = ResponseReader(quarantine).sync(_json_value(data))
     for room, info in sync.joined.items():
         for event in info.timeline:
             with quarantine.reading(event, room=room):
@@ -127,10 +140,13 @@ def _matrix_sync(data: bytes) -> None:
 
 
 def _matrix_event(data: bytes) -> None:
-    event = parse_json(data)
+    event = _json_value(data)
     if not isinstance(event, dict):
         return
-    incoming = read_event(ROOM, event, BOT)
+    try:
+        incoming = read_event(ROOM, event, BOT)
+    except ValidationError:
+        raise _Refused from None  # it is recorded and skipped
     if incoming is not None:
         MessageReceived(incoming=incoming).model_dump_json()
 
@@ -183,7 +199,7 @@ class _MatrixCrypto:
         sync = Sync(
             "s1",
             to_device=ResponseReader(quarantine)
-            .sync({"next_batch": "s", "to_device": {"events": [parse_json(data)]}})
+            .sync({"next_batch": "s", "to_device": {"events": [_json_value(data)]}})
             .to_device,
             one_time_keys=50,
         )
@@ -192,14 +208,14 @@ class _MatrixCrypto:
 
     def decrypt(self, data: bytes) -> None:
         quarantine = Quarantine("matrix")
-        joined = {"join": {ROOM: {"timeline": {"events": [parse_json(data)]}}}}
+        joined = {"join": {ROOM: {"timeline": {"events": [_json_value(data)]}}}}
         sync = ResponseReader(quarantine).sync({"next_batch": "s", "rooms": joined})
         for event in sync.joined[ROOM].timeline:
             self._bot.observe_state(ROOM, [event])
             self._bot.decrypt(ROOM, event)
 
     def read_state(self, data: bytes) -> None:
-        value = parse_json(data)
+        value = _json_value(data)
         self._rooms._read(ROOM, value if isinstance(value, list) else [value])
 
 
@@ -211,7 +227,10 @@ def _refuse_faults(quarantine: Quarantine) -> None:
 
 
 def _webhook(data: bytes) -> None:
-    request = WebhookRequest.model_validate(parse_json(data))
+    try:
+        request = WebhookRequest.model_validate(_json_value(data))
+    except ValidationError:
+        raise _Refused from None
     MessageReceived(incoming=_incoming(request)).model_dump_json()
     is_allowed_callback(request.callback or "", ("https://here/cb",))
 
@@ -373,7 +392,6 @@ def inbound_parsers() -> Iterator[list[InboundParser]]:
 
 
 def _parsers(folder: Path, crypto: _MatrixCrypto) -> list[InboundParser]:
-    schema_errors = (CoterieError, ValueError)  # the boundary answers these with 400 or 422, or records and skips
     wire: dict[type[WireMessage], bytes] = {
         kind: (EXAMPLES / f"{kind.schema_name()}.json").read_bytes() for kind in MESSAGE_TYPES
     }
@@ -382,24 +400,18 @@ def _parsers(folder: Path, crypto: _MatrixCrypto) -> list[InboundParser]:
     charx = write_charx(Card.read(dict(document)))
     message = json.loads(wire[next(kind for kind in MESSAGE_TYPES if kind.message_type == "chat_message")])
     return [
-        InboundParser("matrix_sync", _json(_SYNC), _matrix_sync, schema_errors),
-        InboundParser("matrix_event", _json(_MESSAGE, _IMAGE), _matrix_event, schema_errors),
-        InboundParser("matrix_state", crypto.state, crypto.read_state, schema_errors, 50),
-        InboundParser("matrix_to_device", crypto.to_device, crypto.receive_to_device, schema_errors, 5),
-        InboundParser("matrix_encrypted", _json(_event("m.room.encrypted", _MEGOLM)), crypto.decrypt, schema_errors, 5),
-        InboundParser(
-            "matrix_device",
-            crypto.device_keys,
-            lambda data: _parse_device(EVE, "PHONE", parse_json(data)),
-            schema_errors,
-        ),
+        InboundParser("matrix_sync", _json(_SYNC), _matrix_sync),
+        InboundParser("matrix_event", _json(_MESSAGE, _IMAGE), _matrix_event),
+        InboundParser("matrix_state", crypto.state, crypto.read_state, weight=50),
+        InboundParser("matrix_to_device", crypto.to_device, crypto.receive_to_device, weight=5),
+        InboundParser("matrix_encrypted", _json(_event("m.room.encrypted", _MEGOLM)), crypto.decrypt, weight=5),
+        InboundParser("matrix_device", crypto.device_keys, lambda data: _parse_device(EVE, "PHONE", _json_value(data))),
         InboundParser(
             "webhook",
             _json(
                 {"text": "hi", "room": "main", "id": "1", "from": "ana", "wait": True, "callback": "https://here/cb/1"}
             ),
             _webhook,
-            (CoterieError, ValueError, HTTPException),
         ),
         InboundParser("agent_frame", _json(*_FRAMES), _agent_frame),
         InboundParser("server_frame", _json(*_SERVER_FRAMES), lambda data: parse_server_frame(data).to_json()),
@@ -414,7 +426,7 @@ def _parsers(folder: Path, crypto: _MatrixCrypto) -> list[InboundParser]:
         InboundParser("card_json", _json(_CARD, document), _card("card.json"), weight=30),
         InboundParser("card_png", (picture,), _card("card.png"), weight=15),
         InboundParser("card_charx", (charx,), _card("card.charx"), weight=15),
-        InboundParser("lorebook", _json({"entries": [_LORE]}), _lorebook, schema_errors),
+        InboundParser("lorebook", _json({"entries": [_LORE]}), _lorebook),
         InboundParser("tavern_chat", (b"\n".join(_json(*_TAVERN)),), _chat, weight=50),
         InboundParser(
             "memory_import",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import re
 from typing import Any, NoReturn
 
 from pydantic import ValidationError
@@ -12,6 +13,8 @@ from coterie.base.redaction import redact
 from coterie.base.values import replace_surrogates
 
 MAX_EXCERPT = 300
+_MAX_DEPTH = 100
+_STRING_OR_BRACKET = re.compile(rb'"(?:[^"\\]|\\.)*"|[\[\]{}]', re.DOTALL)
 
 
 def parse_json(data: str | bytes) -> Any:
@@ -21,6 +24,30 @@ def parse_json(data: str | bytes) -> Any:
         return json.loads(data, parse_constant=_refuse_constant, parse_float=_finite)
     except RecursionError:
         raise ValueError("it is nested too deeply") from None
+
+
+def parse_json_without_deep_parts(data: bytes) -> Any:
+    """As `parse_json`, but parts that are nested too deeply are left out (null), so that one of many things in a
+    response cannot make all of it unreadable."""
+    try:
+        return json.loads(data, parse_constant=_refuse_constant, parse_float=_finite)
+    except RecursionError:
+        return parse_json(_cut_deep_parts(data))
+
+
+def _cut_deep_parts(data: bytes) -> bytes:
+    kept: list[bytes] = []
+    depth = done = 0
+    for token in _STRING_OR_BRACKET.finditer(data):
+        if token[0] in (b"{", b"["):
+            depth += 1
+            if depth == _MAX_DEPTH + 1:
+                kept += [data[done : token.start()], b"null"]
+        elif token[0] in (b"}", b"]"):
+            if depth == _MAX_DEPTH + 1:
+                done = token.end()
+            depth -= 1
+    return b"".join([*kept, data[done:]])
 
 
 def describe_problem(error: Exception) -> str:

@@ -19,7 +19,7 @@ from urllib.parse import quote
 import httpx
 
 from coterie.base.errors import CoterieError
-from coterie.base.untrusted import parse_json
+from coterie.base.untrusted import parse_json, parse_json_without_deep_parts
 from coterie.base.values import is_text
 from coterie.messaging import PlatformRateLimited, PlatformRefused, PlatformUnreachable, SurfaceError
 from coterie.surfaces.matrix.schemas import Json as Json
@@ -233,7 +233,7 @@ class Homeserver:
             ) from error
         self._check(response)
         try:
-            return parse_json(response.content)
+            return parse_json_without_deep_parts(response.content)
         except ValueError as error:
             raise _not_matrix(f"it is not JSON: {error}") from None
 
