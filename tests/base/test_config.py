@@ -253,3 +253,11 @@ def test_a_secret_never_appears_in_an_error(tmp_path: Path, text: str) -> None:
 def test_settings_are_frozen() -> None:
     with pytest.raises(ValueError, match="frozen"):
         load_config(Model).settings.server.port = 1  # type: ignore[misc]
+
+
+@pytest.mark.parametrize("text", ["port = " + "9" * 5_000, "a = " + "[" * 5_000])
+def test_a_file_that_the_parser_of_toml_fails_on_is_not_valid_toml(tmp_path: Path, text: str) -> None:
+    file = tmp_path / "config.toml"
+    file.write_text(text)
+    with pytest.raises(ConfigError, match="is not valid TOML"):
+        load_config(Section, file=file)

@@ -62,3 +62,11 @@ def test_p12_an_invalid_registry_changes_nothing_and_is_reported(tmp_path: Path,
     assert registry.problem is not None and why in str(registry.problem)
     file.write_text("characters: {}")
     assert registry.mode_of(MARA) == "" and registry.problem is None
+
+
+@pytest.mark.parametrize("text", ["a: 2024-13-45", "a: " + "9" * 5_000, "{" * 3_000])
+def test_a_file_that_the_parser_of_yaml_fails_on_is_a_problem_of_the_file(tmp_path: Path, text: str) -> None:
+    file = tmp_path / "agents.yaml"
+    file.write_text(text)
+    problem = AgentRegistry(file).problem
+    assert problem is not None and "cannot be read" in problem.what

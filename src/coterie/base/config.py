@@ -103,13 +103,14 @@ def load_config(
 def _read_toml(file: Path) -> tuple[str, dict[str, Any]]:
     try:
         text = file.read_text(encoding="utf-8")
-        return text, tomllib.loads(text)
-    except tomllib.TOMLDecodeError as error:
-        raise ConfigError(f"{file} is not valid TOML: {error}.", "Correct that line and start again.") from None
     except (OSError, UnicodeDecodeError) as error:
         raise ConfigError(
             f"{file} cannot be read: {error}.", "Check its permissions and that it is UTF-8 text."
         ) from None
+    try:
+        return text, tomllib.loads(text)
+    except (ValueError, RecursionError) as error:  # also a number of thousands of digits, or deep nesting
+        raise ConfigError(f"{file} is not valid TOML: {error}.", "Correct that line and start again.") from None
 
 
 Key = tuple[str, ...]

@@ -143,7 +143,7 @@ class AgentRegistry:
             if len(text) > _MAX_CHARS:
                 raise ConfigError("The registry of agents is too large.", fix)
             content = yaml.safe_load(text)
-        except (OSError, UnicodeDecodeError, yaml.YAMLError, RecursionError) as error:
+        except (OSError, ValueError, yaml.YAMLError, RecursionError) as error:  # a date can be out of range
             raise ConfigError(f"The registry of agents cannot be read: {error}.", fix) from None
         content = {} if content is None else content
         for entry in _entries(content):
