@@ -95,7 +95,7 @@ class Attacker:
             chat = self._client.post(
                 f"/characters/{character}/kickoff", json={"place": {"name": "here"}, "scene": text[:4_000]}
             ).json()
-            said = self._client.post(f"/chats/{chat['id']}/turns?wait=true", json={"text": text[:99_000]})
+            said = self._client.post(f"/chats/{chat['id']}/turns?wait=true", json={"text": text[:20_000]})
             statuses[said.status_code] += 1
             workspace = self._client.post("/draft/workspaces", json={"name": name}).json()["id"]
             put = self._client.put(f"/draft/workspaces/{workspace}/documents/a.md", json={"text": text})
@@ -103,8 +103,8 @@ class Attacker:
             for path in (
                 f"/characters/{character}",
                 f"/chats/{chat['id']}",
-                f"/draft/{workspace}/a.md",
-                f"/draft/{workspace}",
+                f"/draft/workspaces/{workspace}/documents/a.md",
+                "/draft",
                 "/chats",
                 "/memory",
                 f"/search?q={text[:200]}",
