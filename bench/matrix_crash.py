@@ -24,7 +24,7 @@ from typing import Any
 from bench.lib.report import arguments, finish, log, progress, scratch_folder
 from coterie.base.ids import new_id
 from coterie.eventstore import Store
-from coterie.eventstore.sqlite.keystore import KeyStore
+from coterie.eventstore.sqlite.database import KeyStore
 from coterie.messaging.inbox import Inbox
 from coterie.surfaces.matrix.homeserver import Homeserver
 from tests.real.matrix_app import MatrixApp, MatrixUser

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from bench.lib.report import arguments, finish, log, scratch_folder
 from coterie.base.ids import new_id
-from coterie.surfaces.matrix.messages import SURFACE, room_ref
+from coterie.surfaces.matrix.schemas import SURFACE, room_ref
 from tests.real.matrix_app import MatrixApp, app_on
 from tests.real.synapse import Synapse
 

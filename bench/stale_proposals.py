@@ -16,8 +16,8 @@ from pathlib import Path
 from bench.lib.quote_noise import paragraphs
 from bench.lib.report import arguments, finish, log, percentile, progress
 from bench.locate import DATA, histories
-from coterie.modes.draft.anchors import Anchor, anchor_at, move_anchors
 from coterie.modes.draft.diff import Span, TextEdit, apply_edits, edits_between
+from coterie.modes.draft.locate import Anchor, anchor_at, move_anchors
 
 DISTANCES = (1, 2, 3, 5, 8, 13, 20)
 

@@ -10,7 +10,7 @@ from datetime import UTC, datetime
 from random import Random
 
 from coterie.base.redaction import Redactor, redact
-from coterie.base.text import escape_controls, json_line, one_line
+from coterie.base.untrusted import escape_controls, json_line, one_line
 from coterie.base.values import replace_surrogates
 from coterie.characters.cards.lore_scan import LoreContext, Macros, find_lore
 from coterie.characters.cards.lorebook import Lorebook, split_decorators
@@ -46,22 +46,21 @@ from coterie.modes.crowd.generation import LineRules, length_problem, remove_unp
 from coterie.modes.crowd.moderation.moderator import Moderator, linked_hosts
 from coterie.modes.crowd.moderation.moderator import redact as redact_contacts
 from coterie.modes.crowd.moderation.wordlist import alternative_readings, fold
-from coterie.modes.crowd.protocol.messages import MAX_MESSAGE_CHARS
+from coterie.modes.crowd.protocol import MAX_MESSAGE_CHARS
 from coterie.modes.crowd.session.stream_context import asks_chat, detect_event
 from coterie.modes.crowd.session.stream_sources import _cues
 from coterie.modes.desk.skills import _FRONT_MATTER
 from coterie.modes.desk.text_safety import LeakGuard, mark_untrusted
-from coterie.modes.draft.anchors import anchor_at, move_anchors
 from coterie.modes.draft.diff import Span, edits_between, merge_keeping_both, merge_texts, unified_diff, word_diff
 from coterie.modes.draft.edit_formats import parse_reply, quotable_sentences
 from coterie.modes.draft.git import _TITLE
-from coterie.modes.draft.locate import locate, normalise
+from coterie.modes.draft.locate import anchor_at, locate, move_anchors, normalise
 from coterie.modes.draft.replies import _CHUNK as DRAFT_CHUNKS
 from coterie.modes.draft.threads import _quoted_original
 from coterie.modes.story.jobs import _SCENE_END
 from coterie.modes.story.turn_parser import parse_segments, unmarked_segment
 from coterie.modes.story.turns import _first_mention
-from coterie.surfaces.matrix.messages import read_event, to_html
+from coterie.surfaces.matrix.schemas import read_event, to_html
 from coterie.surfaces.web.shared.prose import (
     clean_fragment,
     clean_line,

@@ -27,13 +27,13 @@ from coterie.characters.cards.import_export import write_charx
 from coterie.characters.cards.lore_scan import LoreContext, find_lore
 from coterie.characters.cards.lorebook import Lorebook
 from coterie.characters.cards.parsing import read_object
-from coterie.eventstore.sqlite.keystore import KeyStore
+from coterie.eventstore.sqlite.database import KeyStore
 from coterie.llm.structured import _InvalidAnswer, parse_answer
 from coterie.memory.jsonl import parse_import
 from coterie.messaging.agents import AgentRegistry
 from coterie.messaging.inbox import MessageReceived
 from coterie.messaging.quarantine import Quarantine
-from coterie.modes.crowd.protocol.messages import EXAMPLES, MESSAGE_TYPES, SenderPost, WireMessage, parse_post_answer
+from coterie.modes.crowd.protocol import EXAMPLES, MESSAGE_TYPES, SenderPost, WireMessage, parse_post_answer
 from coterie.modes.crowd.session.stream_context import Script
 from coterie.modes.draft.edit_formats import parser_for
 from coterie.modes.remote.protocol import FileStep, decode_data, parse_agent_frame, parse_server_frame
@@ -42,9 +42,8 @@ from coterie.modes.story.turn_parser import parse_segments
 from coterie.surfaces.matrix.crypto.devices import _parse_device
 from coterie.surfaces.matrix.crypto.machine import OlmMachine
 from coterie.surfaces.matrix.homeserver import Homeserver
-from coterie.surfaces.matrix.messages import read_event, read_invite
 from coterie.surfaces.matrix.rooms import MatrixRooms
-from coterie.surfaces.matrix.schemas import ResponseReader, Sync
+from coterie.surfaces.matrix.schemas import ResponseReader, Sync, read_event, read_invite
 from coterie.surfaces.openai_api.routes import ChatCompletionRequest
 from coterie.surfaces.web.draft.routes import _last_event_id
 from coterie.surfaces.web.shared.live_updates import _positions

@@ -19,7 +19,7 @@ import httpx
 import psutil
 
 from bench.lib.model_server import model
-from coterie.base.network import is_loopback
+from coterie.base.values import is_loopback
 
 PASSWORD = "a password for the bench"
 

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from coterie.base.network import is_loopback, is_loopback_url
+from coterie.base.values import is_loopback, is_loopback_url
 
 
 @pytest.mark.parametrize("host", ["localhost", "127.0.0.1", "127.8.9.1", "::1"])

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from coterie.base.text import inside_tag, join_lines, json_line, one_line
+from coterie.base.untrusted import inside_tag, join_lines, json_line, one_line
 
 
 @pytest.mark.parametrize(

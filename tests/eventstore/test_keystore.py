@@ -8,7 +8,7 @@ import apsw
 import pytest
 
 from coterie.base.errors import StorageError
-from coterie.eventstore.sqlite.keystore import KeyStore
+from coterie.eventstore.sqlite.database import KeyStore
 
 
 def test_entries_are_there_after_reopening(tmp_path: Path) -> None:

@@ -5,7 +5,7 @@ from itertools import pairwise
 from hypothesis import given
 from hypothesis import strategies as st
 
-from coterie.eventstore.ranges import Ranges
+from coterie.eventstore.sqlite.lineage import Ranges
 
 pair_lists = st.lists(st.tuples(st.integers(0, 60), st.integers(0, 60)), max_size=8)
 

@@ -4,7 +4,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from coterie.base.supervisor import Supervisor
 from coterie.eventstore import NewJob, Store
-from coterie.ops.metrics import Metrics
+from coterie.ops.health import Metrics
 from tests.ops.conftest import AppendSample
 
 

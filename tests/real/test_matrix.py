@@ -13,8 +13,8 @@ from coterie.base.ids import new_id
 from coterie.characters.workspace import Portrait
 from coterie.messaging.protocol import OutgoingMessage
 from coterie.surfaces.matrix.login import reset
-from coterie.surfaces.matrix.messages import SURFACE, room_ref
 from coterie.surfaces.matrix.rooms import CHAT
+from coterie.surfaces.matrix.schemas import SURFACE, room_ref
 from tests.real.matrix_app import MatrixApp, MatrixUser, app_on, app_with
 from tests.real.second_client import EncryptedMatrixUser
 from tests.real.synapse import Synapse

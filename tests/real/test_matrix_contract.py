@@ -16,7 +16,7 @@ from coterie.messaging.inbox import SurfaceSynced
 from coterie.messaging.message_router import MessageRouter
 from coterie.messaging.ports import Capabilities, EditPace, Surface
 from coterie.surfaces.matrix.homeserver import Homeserver, Json
-from coterie.surfaces.matrix.messages import SURFACE
+from coterie.surfaces.matrix.schemas import SURFACE
 from coterie.surfaces.matrix.surface import MatrixSurface
 from tests.contracts.loopback import Fault
 from tests.contracts.surface_app import SurfaceApp

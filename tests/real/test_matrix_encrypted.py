@@ -13,14 +13,14 @@ from pathlib import Path
 import pytest
 
 from coterie.base.ids import new_id
-from coterie.eventstore.sqlite.keystore import KeyPath
+from coterie.eventstore.sqlite.database import KeyPath
 from coterie.messaging.errors import PlatformUnreachable
 from coterie.messaging.protocol import OutgoingMessage, OutgoingReaction
 from coterie.surfaces.matrix.crypto import machine
 from coterie.surfaces.matrix.crypto.key_requests import PendingEvents
 from coterie.surfaces.matrix.crypto.primitives import has_signature
 from coterie.surfaces.matrix.homeserver import Homeserver, Json
-from coterie.surfaces.matrix.messages import SURFACE, room_ref
+from coterie.surfaces.matrix.schemas import SURFACE, room_ref
 from coterie.surfaces.matrix.service import UNREAD
 from tests.real.matrix_app import MatrixApp, MatrixUser, app_with
 from tests.real.second_client import EncryptedMatrixUser

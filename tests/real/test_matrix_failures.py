@@ -14,7 +14,7 @@ import pytest
 from coterie.base.ids import new_id
 from coterie.messaging.protocol import OutgoingMessage
 from coterie.surfaces.matrix.crypto.primitives import EncryptedFile
-from coterie.surfaces.matrix.messages import room_ref
+from coterie.surfaces.matrix.schemas import room_ref
 from tests.real.matrix_app import MatrixApp, MatrixUser, app_with
 from tests.real.second_client import EncryptedMatrixUser
 from tests.real.synapse import Synapse

@@ -9,7 +9,7 @@ import typer
 
 from coterie.base.errors import ConfigError
 from coterie.base.paths import Paths
-from coterie.base.text import one_line
+from coterie.base.untrusted import one_line
 from coterie.cli.common import new_app
 
 if TYPE_CHECKING:
@@ -102,7 +102,7 @@ def serve(
     import asyncio
     import os
 
-    from coterie.base.network import is_loopback
+    from coterie.base.values import is_loopback
     from coterie.modes.remote import Agent
 
     token = os.environ.get(token_env)

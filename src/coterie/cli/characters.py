@@ -9,7 +9,7 @@ import typer
 
 from coterie.base.errors import ConfigError
 from coterie.base.paths import write_atomic
-from coterie.base.text import escape_controls, one_line
+from coterie.base.untrusted import escape_controls, one_line
 from coterie.cli.common import new_app, open_app, open_reader
 
 if TYPE_CHECKING:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from coterie.base.paths import Paths
-from coterie.base.text import one_line
+from coterie.base.untrusted import one_line
 from coterie.base.values import MAX_COUNT, MAX_DURATION_S
 from coterie.cli.common import new_app, open_app
 

@@ -19,7 +19,7 @@ from coterie.base.errors import CoterieError
 from coterie.base.ids import new_id
 from coterie.base.paths import Paths
 from coterie.base.supervisor import Supervisor, run_once
-from coterie.base.text import one_line
+from coterie.base.untrusted import one_line
 from coterie.eventstore import Bus
 from coterie.llm import Models
 from coterie.memory import Memory

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from coterie.base.paths import Paths
-from coterie.base.text import json_line, one_line
+from coterie.base.untrusted import json_line, one_line
 from coterie.base.values import MAX_COUNT, MAX_INT64
 from coterie.cli.common import new_app
 

@@ -8,7 +8,7 @@ import typer
 
 from coterie.base.errors import CoterieError
 from coterie.base.redaction import redact
-from coterie.base.text import escape_controls
+from coterie.base.untrusted import escape_controls
 from coterie.cli.common import new_app, read_line, run_app
 
 if TYPE_CHECKING:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from coterie.base.errors import CoterieError
-from coterie.base.text import escape_controls
+from coterie.base.untrusted import escape_controls
 from coterie.cli.common import edit_text, new_app, read_line, run_app
 
 if TYPE_CHECKING:

@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from coterie.base.paths import Paths
-from coterie.base.text import one_line
+from coterie.base.untrusted import one_line
 from coterie.cli.common import ask_passphrase, new_app
 
 matrix_app = new_app("matrix")

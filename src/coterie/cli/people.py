@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from coterie.base.text import one_line
+from coterie.base.untrusted import one_line
 from coterie.cli.common import new_app, open_app, open_reader
 
 if TYPE_CHECKING:

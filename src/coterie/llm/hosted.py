@@ -13,8 +13,7 @@ from typing import TYPE_CHECKING, Literal
 
 from coterie.base.errors import CoterieError
 from coterie.base.logging import get_logger
-from coterie.base.network import is_loopback_url
-from coterie.base.values import replace_surrogates
+from coterie.base.values import is_loopback_url, replace_surrogates
 from coterie.llm.errors import BadAnswer, KeyRejected, RequestsForbidden, Unreachable
 from coterie.llm.messages import (
     Chunk,

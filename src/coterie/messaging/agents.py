@@ -17,8 +17,8 @@ from pydantic import Field, SecretStr, ValidationError, field_validator, model_v
 from coterie.base.config import Section
 from coterie.base.errors import ConfigError, CoterieError
 from coterie.base.logging import get_logger
-from coterie.base.network import is_loopback_url
 from coterie.base.redaction import redact
+from coterie.base.values import is_loopback_url
 from coterie.characters import Character, Person
 
 REMOTE, STAND_IN = "remote", "stand-in"

@@ -21,7 +21,7 @@ from .doctor import running_server_check as running_server_check
 from .doctor import skipped_inputs_check as skipped_inputs_check
 from .doctor import tools_check as tools_check
 from .health import Health as Health
+from .health import Metrics as Metrics
 from .health import check_health as check_health
-from .metrics import Metrics as Metrics
 from .settings_editor import Setting as Setting
 from .settings_editor import SettingsEditor as SettingsEditor

@@ -8,9 +8,8 @@ import random
 from hypothesis import given
 from hypothesis import strategies as st
 
-from coterie.modes.draft.anchors import Anchor, anchor_at, find_similar, move_anchors, relocate
 from coterie.modes.draft.diff import Span, SpanMap, TextEdit, apply_edits, edits_between
-from coterie.modes.draft.locate import Match, NoMatch
+from coterie.modes.draft.locate import Anchor, Match, NoMatch, anchor_at, find_similar, move_anchors, relocate
 
 DOC = (
     "The lamp burns.\n\nThe boats come late in winter, and somebody waits.\n\nThe lamp burns.\n\nNobody counts them.\n"

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from coterie.messaging.protocol import IncomingCommand, IncomingMessage
-from coterie.surfaces.matrix.messages import read_event, to_html
+from coterie.surfaces.matrix.schemas import read_event, to_html
 
 BOT = "@bot:here"
 

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from coterie.surfaces.matrix.homeserver import Homeserver, Json
-from coterie.surfaces.matrix.messages import SURFACE
 from coterie.surfaces.matrix.rooms import CHAT, SPACE, CreatedRoom, MatrixRooms, Reconciler
+from coterie.surfaces.matrix.schemas import SURFACE
 from tests.contracts.surface_app import SurfaceApp
 
 BOT, ANA = "@bot:here", "@ana:here"

@@ -11,13 +11,13 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from coterie.base.errors import DiskFull
-from coterie.eventstore.sqlite.keystore import KeyStore
+from coterie.eventstore.sqlite.database import KeyStore
 from coterie.messaging.errors import PlatformUnreachable
 from coterie.messaging.quarantine import SkippedInputs
-from coterie.surfaces.matrix import messages, sync
+from coterie.surfaces.matrix import schemas, sync
 from coterie.surfaces.matrix.crypto.machine import OlmMachine
 from coterie.surfaces.matrix.homeserver import Homeserver, Json
-from coterie.surfaces.matrix.messages import SURFACE, room_ref
+from coterie.surfaces.matrix.schemas import SURFACE, room_ref
 from tests.contracts.surface_app import SurfaceApp
 from tests.untrusted_values import json_values, mutated
 
@@ -138,7 +138,7 @@ async def test_any_error_while_one_event_is_handled_skips_only_that_event(
             raise ZeroDivisionError("by mistake")
         return read(room, event, own)
 
-    read = messages.read_event
+    read = schemas.read_event
     monkeypatch.setattr(sync, "read_event", fail)
     await matrix.receive_events(message(1), message(2, "after it"))
     assert matrix.texts == ["after it"] and "ZeroDivisionError" in matrix.skipped.latest()[0].reason

@@ -13,9 +13,8 @@ import apsw
 
 from coterie.eventstore.events import COLUMNS, CONTROL_KINDS, AnyEvent, Forked, decode
 from coterie.eventstore.projection import Projection
-from coterie.eventstore.ranges import Ranges
 from coterie.eventstore.sqlite.database import Row, Rows
-from coterie.eventstore.sqlite.lineage import StreamLineage
+from coterie.eventstore.sqlite.lineage import Ranges, StreamLineage
 from coterie.eventstore.sqlite.replay import CurrentEvent, Replayer, UndoJournal, active_events, projection_hash
 
 Progress = Callable[[int, int], None]

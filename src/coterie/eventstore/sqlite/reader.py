@@ -12,10 +12,9 @@ from coterie.base.clock import from_micros
 from coterie.base.errors import BadPoint, StorageError
 from coterie.eventstore.events import COLUMNS, AnyEvent, decode
 from coterie.eventstore.log import RewindImpact
-from coterie.eventstore.ranges import Ranges
 from coterie.eventstore.sqlite.database import Params, ReadConnections, Row, Rows, translate_errors
 from coterie.eventstore.sqlite.jobs import JobQueries
-from coterie.eventstore.sqlite.lineage import StreamLineage
+from coterie.eventstore.sqlite.lineage import Ranges, StreamLineage
 
 _SEQ_AT = "coalesce((SELECT seq FROM event WHERE stream = ? AND id <= ? ORDER BY seq DESC LIMIT 1), 0)"
 """The head of a stream as of an event id. Searched from the end of the stream, where readers usually are: a search by

@@ -13,9 +13,8 @@ import apsw
 
 from coterie.eventstore.events import COLUMNS, CONTROL_KINDS, AnyEvent, Event, Forked, decode
 from coterie.eventstore.projection import Projection
-from coterie.eventstore.ranges import Ranges
 from coterie.eventstore.sqlite.database import Row, Rows
-from coterie.eventstore.sqlite.lineage import StreamLineage
+from coterie.eventstore.sqlite.lineage import Ranges, StreamLineage
 
 _PAGE = 2_000
 _Handler = Callable[[Rows, Event[Any]], None]

@@ -29,9 +29,9 @@ from coterie.eventstore.events import (
 from coterie.eventstore.jobs import READY, NewJob
 from coterie.eventstore.log import RewindImpact
 from coterie.eventstore.projection import Projection
-from coterie.eventstore.ranges import Ranges
 from coterie.eventstore.sqlite.database import Params, ProcessLock, Row, Rows, connect, translate_errors
 from coterie.eventstore.sqlite.jobs import JobSchedules, JobTable, SqliteJobs
+from coterie.eventstore.sqlite.lineage import Ranges
 from coterie.eventstore.sqlite.migrations import migrate, release_free_pages, rewrite_payloads
 from coterie.eventstore.sqlite.projections import LiveProjections, Progress, Seed
 from coterie.eventstore.sqlite.reader import LogReader

@@ -9,8 +9,7 @@ from itertools import pairwise
 from typing import NamedTuple
 
 from coterie.memory import STOP_WORDS
-from coterie.modes.crowd.protocol import ChatMessage, Trends
-from coterie.modes.crowd.protocol.messages import TrendCount
+from coterie.modes.crowd.protocol import ChatMessage, TrendCount, Trends
 
 _WORD = re.compile(r"[^\W\d_][\w'-]{2,}")
 _COMMON_IN_CHAT = frozenset(

@@ -14,8 +14,7 @@ from typing import NamedTuple
 
 from coterie.modes.crowd.chat_signals import SpamFilter, SpamVerdict, chat_keywords
 from coterie.modes.crowd.personas import Persona
-from coterie.modes.crowd.protocol import ChatMessage, StreamContext, StreamEvent, Trends
-from coterie.modes.crowd.protocol.messages import SpeakReason
+from coterie.modes.crowd.protocol import ChatMessage, SpeakReason, StreamContext, StreamEvent, Trends
 from coterie.modes.crowd.settings import RoomConfig
 
 _MAX_ENTRIES = 400

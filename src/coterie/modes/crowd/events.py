@@ -7,8 +7,7 @@ from typing import Any, Literal
 from pydantic import BaseModel, ConfigDict, Field
 
 from coterie.eventstore import Payload
-from coterie.modes.crowd.protocol import AuditRecord, ChatMessage, StreamContext
-from coterie.modes.crowd.protocol.messages import SpeakReason
+from coterie.modes.crowd.protocol import AuditRecord, ChatMessage, SpeakReason, StreamContext
 
 Ruling = Literal["timeout", "ban", "pardon", "slow", "followers", "follow", "kill", "revive"]
 LineOutcome = Literal["written", "late", "failed", "refused"]

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 
 from coterie.llm import PromptMessage
 from coterie.modes.crowd.personas import Persona, Situation
-from coterie.modes.crowd.protocol.messages import RESERVED_NAMES, SpeakReason
+from coterie.modes.crowd.protocol import RESERVED_NAMES, SpeakReason
 
 _SITUATIONS: dict[str, Situation] = {
     "hype": "hype",

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from datetime import datetime, timedelta
 
 from coterie.base.clock import Clock
-from coterie.base.text import join_lines
+from coterie.base.untrusted import join_lines
 from coterie.characters import Characters, Workspaces
 from coterie.llm import PromptMessage
 from coterie.modes.desk.queries import (

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from coterie.base.redaction import redact
-from coterie.base.text import join_lines
+from coterie.base.untrusted import join_lines
 from coterie.characters import Workspaces
 from coterie.eventstore import NewEvent, Store
 from coterie.modes.desk.errors import NoSuchSkill

@@ -10,7 +10,7 @@ from urllib.parse import unquote_plus
 
 from coterie.base.ids import new_id
 from coterie.base.redaction import Redactor, redact
-from coterie.base.text import join_lines
+from coterie.base.untrusted import join_lines
 from coterie.modes.desk.errors import Leak
 
 _BASE64 = re.compile(r"[A-Za-z0-9+/_-]{16,}={0,2}")

@@ -23,7 +23,6 @@ from coterie.base.redaction import redact
 from coterie.base.supervisor import Supervisor
 from coterie.base.values import is_text
 from coterie.eventstore import NewEvent, Store
-from coterie.modes.draft.anchors import move_anchors
 from coterie.modes.draft.committer import CommitResult, Committer
 from coterie.modes.draft.diff import TextEdit, edits_between, merge_texts, unified_diff
 from coterie.modes.draft.errors import EditConflict, NoSuchDocument, NotADocument, WorkspaceError
@@ -46,6 +45,7 @@ from coterie.modes.draft.git import (
     validate_path,
 )
 from coterie.modes.draft.live_document import LiveDocument, LiveDocuments, Update, saved_events
+from coterie.modes.draft.locate import move_anchors
 from coterie.modes.draft.queries import Proposal, ProposalQueries, ThreadQueries
 
 _WHOLE_PATH = "Give the whole path of a folder on this machine that you may read, such as /srv/texts."

@@ -12,9 +12,8 @@ from typing import Literal
 from pydantic import BaseModel, ConfigDict
 
 from coterie.eventstore import Payload
-from coterie.modes.draft.anchors import Anchor
 from coterie.modes.draft.edit_formats import ChangeFormat
-from coterie.modes.draft.locate import MatchKind
+from coterie.modes.draft.locate import Anchor, MatchKind
 
 ThreadKind = Literal["discussion", "anchored", "review"]
 GuestRole = Literal["reader", "commenter", "writer"]

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Sequence
 
-from coterie.base.text import inside_tag, join_lines
+from coterie.base.untrusted import inside_tag, join_lines
 from coterie.characters import OWNER, Character, PeopleQueries
 from coterie.conversation import Turn
 from coterie.eventstore import Store

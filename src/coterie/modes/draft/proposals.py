@@ -14,7 +14,6 @@ from typing import Literal
 from coterie.base.ids import new_id
 from coterie.characters import Characters
 from coterie.eventstore import NewEvent, Store
-from coterie.modes.draft.anchors import Anchor, anchor_at, find_similar, move_anchors
 from coterie.modes.draft.committer import CommitResult
 from coterie.modes.draft.diff import TextEdit, edits_between, merge_texts, unified_diff
 from coterie.modes.draft.documents import Documents, moved_event
@@ -38,7 +37,7 @@ from coterie.modes.draft.git import (
     Contributor,
     DocumentVersion,
 )
-from coterie.modes.draft.locate import Match, MatchKind, locate
+from coterie.modes.draft.locate import Anchor, Match, MatchKind, anchor_at, find_similar, locate, move_anchors
 from coterie.modes.draft.queries import Proposal, ProposalQueries, Thread, ThreadQueries
 
 _ACCEPT_ATTEMPTS = 5

@@ -11,10 +11,9 @@ from typing import Any, Literal
 from coterie.base.clock import from_micros
 from coterie.conversation import NoSuchRoom
 from coterie.eventstore import Store
-from coterie.modes.draft.anchors import Anchor
 from coterie.modes.draft.errors import NoSuchDocument
 from coterie.modes.draft.events import AnchorData, Member, ThreadKind
-from coterie.modes.draft.locate import MatchKind
+from coterie.modes.draft.locate import Anchor, MatchKind
 
 ProposalState = Literal["pending", "accepted", "declined", "edited-and-accepted", "withdrawn"]
 

@@ -30,7 +30,6 @@ from coterie.conversation import (
 )
 from coterie.eventstore import Handler, Job, JobResult, NewEvent, NewJob, Store
 from coterie.llm import Caller, ModelError, Models, Role, status_of
-from coterie.modes.draft.anchors import CONTEXT_LENGTH, Anchor, anchor_at, move_anchors, relocate
 from coterie.modes.draft.diff import Span, edits_between
 from coterie.modes.draft.documents import Documents
 from coterie.modes.draft.edit_formats import DEFAULT_FORMATS, BrokenBlock, EditBlock, parse_reply, parser_for
@@ -49,6 +48,7 @@ from coterie.modes.draft.events import (
     ThreadOpened,
 )
 from coterie.modes.draft.git import Contributor, DocumentVersion
+from coterie.modes.draft.locate import CONTEXT_LENGTH, Anchor, anchor_at, move_anchors, relocate
 from coterie.modes.draft.prompts import ThreadMemory, quote_repair_prompt, thread_prompt
 from coterie.modes.draft.proposals import locate_edit, proposal_event, proposal_id
 from coterie.modes.draft.queries import Proposal, ProposalQueries, Thread, ThreadQueries

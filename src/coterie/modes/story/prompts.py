@@ -16,7 +16,7 @@ from typing import Literal
 
 from coterie.base.clock import Clock
 from coterie.base.errors import CoterieError
-from coterie.base.text import join_lines
+from coterie.base.untrusted import join_lines
 from coterie.characters import (
     OWNER,
     Character,

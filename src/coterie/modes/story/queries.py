@@ -11,7 +11,7 @@ from typing import Any
 from pydantic import BaseModel, ConfigDict
 
 from coterie.base.clock import from_micros
-from coterie.base.text import join_lines
+from coterie.base.untrusted import join_lines
 from coterie.characters import OWNER, Characters, OwnerProfile, PeopleQueries
 from coterie.conversation import NoSuchRoom, SnippetPart, Turn
 from coterie.eventstore import NewEvent, Store

@@ -20,8 +20,7 @@ from coterie.eventstore import KeyStore, NewEvent, Store
 from coterie.messaging import PlatformRefused, RoomForgotten, Rooms, SurfaceError, SurfaceSynced
 from coterie.surfaces.matrix.crypto.machine import OlmMachine, discard_device_keys
 from coterie.surfaces.matrix.homeserver import Homeserver, KeysLost, MatrixRefused
-from coterie.surfaces.matrix.messages import SURFACE
-from coterie.surfaces.matrix.schemas import object_at
+from coterie.surfaces.matrix.schemas import SURFACE, object_at
 from coterie.surfaces.matrix.settings import MatrixSettings
 
 

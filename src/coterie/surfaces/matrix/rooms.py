@@ -21,8 +21,7 @@ from coterie.characters import NoSuchCharacter, NoSuchPerson, Person
 from coterie.conversation import NoSuchRoom
 from coterie.messaging import MessageRouter, NewChat, PlatformRateLimited, RoomBinding
 from coterie.surfaces.matrix.homeserver import Homeserver, Json
-from coterie.surfaces.matrix.messages import SURFACE, room_ref
-from coterie.surfaces.matrix.schemas import StateEvent
+from coterie.surfaces.matrix.schemas import SURFACE, StateEvent, room_ref
 
 CHAT = "org.coterie.chat"
 SPACE = "org.coterie.space"

@@ -30,8 +30,8 @@ from coterie.messaging import (
 )
 from coterie.surfaces.matrix.homeserver import KeysRefused, LoggedOut, MatrixRefused
 from coterie.surfaces.matrix.login import LOGIN_FILE, connect
-from coterie.surfaces.matrix.messages import SURFACE, room_ref
 from coterie.surfaces.matrix.rooms import MatrixRooms, Reconciler, ReconcileReport, room_metadata
+from coterie.surfaces.matrix.schemas import SURFACE, room_ref
 from coterie.surfaces.matrix.settings import MatrixSettings
 from coterie.surfaces.matrix.surface import MatrixSurface
 from coterie.surfaces.matrix.sync import SyncLoop

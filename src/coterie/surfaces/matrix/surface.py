@@ -20,8 +20,8 @@ from coterie.messaging import (
 from coterie.surfaces.matrix.crypto.machine import OlmMachine
 from coterie.surfaces.matrix.crypto.primitives import EncryptedFile
 from coterie.surfaces.matrix.homeserver import Homeserver, Json
-from coterie.surfaces.matrix.messages import COMMAND_PREFIX, SURFACE, room_ref, to_html
 from coterie.surfaces.matrix.rooms import MatrixRooms
+from coterie.surfaces.matrix.schemas import COMMAND_PREFIX, SURFACE, room_ref, to_html
 
 FilesOf = Callable[[RoomRef], RoomFiles]
 """The files of the character who answers in a room."""

@@ -30,8 +30,17 @@ from coterie.messaging import (
 from coterie.surfaces.matrix.crypto.machine import OlmMachine
 from coterie.surfaces.matrix.crypto.primitives import decrypt_file
 from coterie.surfaces.matrix.homeserver import Homeserver, KeysRefused, LoggedOut, MatrixRefused
-from coterie.surfaces.matrix.messages import MEDIA_TYPES, SURFACE, read_event, read_invite, with_file
-from coterie.surfaces.matrix.schemas import JoinedRoom, Json, MessageContent, ResponseReader
+from coterie.surfaces.matrix.schemas import (
+    MEDIA_TYPES,
+    SURFACE,
+    JoinedRoom,
+    Json,
+    MessageContent,
+    ResponseReader,
+    read_event,
+    read_invite,
+    with_file,
+)
 
 _MAX_PAGES = 100
 _PENDING_WAIT_S = 2.0

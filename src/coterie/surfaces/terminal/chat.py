@@ -19,7 +19,7 @@ from coterie.base.errors import CoterieError
 from coterie.base.ids import new_id
 from coterie.base.logging import get_logger
 from coterie.base.redaction import redact
-from coterie.base.text import escape_controls
+from coterie.base.untrusted import escape_controls
 from coterie.messaging import Conversation, ReplyActivity, ReplyDelta, ReplyUpdate, with_full_text
 
 HELP = "/retry another reply · /stop (Esc) end a reply · /context how the chat stands · /quit (Ctrl-Q) leave"

@@ -1,4 +1,4 @@
-from .ops.restore_page import RestorePage as RestorePage
+from .ops.pages import RestorePage as RestorePage
 from .server import create_web as create_web
 from .server import run_server as run_server
 from .server_settings import ServerSettings as ServerSettings

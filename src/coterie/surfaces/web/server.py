@@ -29,9 +29,8 @@ from coterie.surfaces.web.crowd.routes import events_router as crowd_events_rout
 from coterie.surfaces.web.crowd.routes import router as crowd_router
 from coterie.surfaces.web.desk.pages import router as desk_pages
 from coterie.surfaces.web.desk.routes import router as desk_router
-from coterie.surfaces.web.draft.guests import guests_router, join_pages
 from coterie.surfaces.web.draft.pages import router as draft_pages
-from coterie.surfaces.web.draft.routes import editor_router, threads_router
+from coterie.surfaces.web.draft.routes import editor_router, guests_router, join_pages, threads_router
 from coterie.surfaces.web.draft.routes import router as draft_router
 from coterie.surfaces.web.home.pages import about_router
 from coterie.surfaces.web.home.pages import router as home_pages
@@ -44,19 +43,19 @@ from coterie.surfaces.web.server_settings import ServerSettings
 from coterie.surfaces.web.settings.pages import router as settings_pages
 from coterie.surfaces.web.settings.routes import owner_router, people_router
 from coterie.surfaces.web.settings.routes import router as settings_router
-from coterie.surfaces.web.shared.access import GuestAccess, guest_tokens
+from coterie.surfaces.web.shared.access import GuestAccess, SecurityMiddleware, guest_tokens
 from coterie.surfaces.web.shared.assets import router as assets_router
-from coterie.surfaces.web.shared.connections import (
+from coterie.surfaces.web.shared.dependencies import Services
+from coterie.surfaces.web.shared.errors import ERROR_RESPONSES, ErrorMiddleware, add_error_handlers
+from coterie.surfaces.web.shared.limits import (
+    BodyLimitMiddleware,
+    BodyLimits,
     ConnectionLimits,
     limited_protocol,
     limits_for_this_process,
 )
-from coterie.surfaces.web.shared.dependencies import Services
-from coterie.surfaces.web.shared.errors import ERROR_RESPONSES, ErrorMiddleware, add_error_handlers
-from coterie.surfaces.web.shared.limits import BodyLimitMiddleware, BodyLimits
 from coterie.surfaces.web.shared.live_updates import router as live_router
 from coterie.surfaces.web.shared.login import LoginMiddleware, Sessions, login_routes
-from coterie.surfaces.web.shared.security import SecurityMiddleware
 from coterie.surfaces.web.shared.templates import available_items
 from coterie.surfaces.web.story.live import router as chat_events_router
 from coterie.surfaces.web.story.pages import prompt_pages, search_pages

@@ -8,7 +8,7 @@ from pydantic import Field, SecretStr, field_validator
 
 from coterie.base.config import Section
 from coterie.base.errors import ConfigError
-from coterie.base.network import is_loopback
+from coterie.base.values import is_loopback
 
 
 class ServerSettings(Section):

@@ -18,9 +18,8 @@ from urllib.parse import parse_qs, urlsplit
 
 from coterie.base.errors import CoterieError, MissingExtra
 from coterie.base.logging import get_logger
-from coterie.base.network import is_loopback_url
 from coterie.base.supervisor import run_once
-from coterie.base.values import parse_int64
+from coterie.base.values import is_loopback_url, parse_int64
 from coterie.modes.crowd import (
     MAX_OUTSTANDING_BYTES,
     ChatIdentity,

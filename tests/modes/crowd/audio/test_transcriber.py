@@ -34,7 +34,7 @@ from coterie.modes.crowd.audio.source import (
     synthesise_script,
 )
 from coterie.modes.crowd.errors import AudioUnavailable
-from coterie.modes.crowd.protocol.messages import MAX_CONTEXT_BYTES
+from coterie.modes.crowd.protocol import MAX_CONTEXT_BYTES
 from coterie.modes.crowd.session.stream_context import Script, ScriptLine
 
 needs_flite = pytest.mark.skipif(shutil.which("flite") is None, reason="speech is made with flite")

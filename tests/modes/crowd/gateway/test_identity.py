@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from coterie.base.clock import ManualClock
 from coterie.modes.crowd.errors import IdentityRefused
 from coterie.modes.crowd.gateway import Admission, Admitted, ChatIdentity, ChatTokens, Refused, check_guest_name
-from coterie.modes.crowd.gateway.identity import name_skeleton
+from coterie.modes.crowd.gateway.admission import name_skeleton
 from coterie.modes.crowd.protocol import ChatAuthor, ChatPost
 from tests.modes.crowd.gateway.test_gateway import MODERATOR
 

@@ -12,8 +12,15 @@ from jsonschema import Draft202012Validator
 
 from coterie.eventstore.bus import matches
 from coterie.modes.crowd.errors import BadWireMessage
-from coterie.modes.crowd.protocol import ChatMessage, Subjects
-from coterie.modes.crowd.protocol.messages import EXAMPLES, MESSAGE_TYPES, SCHEMAS, WireMessage, schema_text
+from coterie.modes.crowd.protocol import (
+    EXAMPLES,
+    MESSAGE_TYPES,
+    SCHEMAS,
+    ChatMessage,
+    Subjects,
+    WireMessage,
+    schema_text,
+)
 
 
 def example(message_type: type[WireMessage]) -> dict[str, Any]:

@@ -20,8 +20,7 @@ from coterie.modes.crowd.events import CrowdWritten
 from coterie.modes.crowd.gateway import Gateway
 from coterie.modes.crowd.generation import CannedLineWriter, LineRules, ModelLineWriter, WrittenLine
 from coterie.modes.crowd.prompts import LineRequest
-from coterie.modes.crowd.protocol import ChatAuthor, ChatMessage, ChatPost, StreamContext
-from coterie.modes.crowd.protocol.messages import MAX_CONTEXT_BYTES
+from coterie.modes.crowd.protocol import MAX_CONTEXT_BYTES, ChatAuthor, ChatMessage, ChatPost, StreamContext
 from coterie.modes.crowd.session.replay import Replay, admission_for, last_session_events
 from coterie.modes.crowd.session.session import LineWriter, LiveSession
 from coterie.modes.crowd.session.stream_context import RollingContext, Script, ScriptLine, detect_event

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from coterie.eventstore.sqlite.keystore import KeyStore
+from coterie.eventstore.sqlite.database import KeyStore
 from coterie.messaging.quarantine import Quarantine
 from coterie.surfaces.matrix.crypto.machine import OlmMachine
 from coterie.surfaces.matrix.homeserver import Homeserver, Json

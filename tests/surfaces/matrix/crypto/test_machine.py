@@ -8,7 +8,7 @@ from collections.abc import Callable
 import pytest
 
 from coterie.base.errors import DiskFull
-from coterie.eventstore.sqlite.keystore import KeyStore
+from coterie.eventstore.sqlite.database import KeyStore
 from coterie.surfaces.matrix.crypto import key_requests, machine, megolm
 from coterie.surfaces.matrix.crypto.key_requests import KEY_REQUEST
 from coterie.surfaces.matrix.homeserver import Json, KeysRefused, MatrixRefused

@@ -4,7 +4,7 @@ import socket
 
 import httpx
 
-from coterie.surfaces.web.ops.restore_page import RestorePage
+from coterie.surfaces.web.ops.pages import RestorePage
 
 
 def test_s28_the_restore_page_shows_the_progress() -> None:

@@ -10,7 +10,7 @@ from typing import Any
 
 import uvicorn
 
-from coterie.surfaces.web.shared.connections import ConnectionLimits, limited_protocol
+from coterie.surfaces.web.shared.limits import ConnectionLimits, limited_protocol
 
 TIMEOUT_S = 60
 """Against hanging tests."""

@@ -5,7 +5,7 @@ import asyncio
 import pytest
 from starlette.types import Receive, Scope, Send
 
-from coterie.surfaces.web.shared.connections import ConnectionLimits, limits_for_this_process
+from coterie.surfaces.web.shared.limits import ConnectionLimits, limits_for_this_process
 from tests.surfaces.web.shared.serving import TIMEOUT_S, Connection, serving
 
 LENIENT = ConnectionLimits(header_s=TIMEOUT_S, write_s=TIMEOUT_S, linger_s=TIMEOUT_S)

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from coterie.surfaces.web.shared.security import is_this_machine
+from coterie.surfaces.web.shared.access import is_this_machine
 from tests.surfaces.web.conftest import Web
 
 

@@ -1,6 +1,15 @@
 """The chat gateway: validates, moderates, numbers, stores and broadcasts messages. It never calls a model."""
 
-from coterie.modes.crowd.gateway.admission import Admission, Admitted, Refused, RoomLimits, changed_modes
+from coterie.modes.crowd.gateway.admission import (
+    Admission,
+    Admitted,
+    ChatIdentity,
+    ChatTokens,
+    Refused,
+    RoomLimits,
+    changed_modes,
+    check_guest_name,
+)
 from coterie.modes.crowd.gateway.gateway import (
     MAX_OUTSTANDING_BYTES,
     ChatRoom,
@@ -10,7 +19,6 @@ from coterie.modes.crowd.gateway.gateway import (
     Gateway,
     Socket,
 )
-from coterie.modes.crowd.gateway.identity import ChatIdentity, ChatTokens, check_guest_name
 
 __all__ = [
     "MAX_OUTSTANDING_BYTES",

@@ -18,8 +18,7 @@ from coterie.base.supervisor import describe, run_once
 from coterie.eventstore import Bus, BusMessage, NewEvent, Payload, Store
 from coterie.modes.crowd.errors import MessageRefused
 from coterie.modes.crowd.events import CrowdAudited, CrowdGoverned, CrowdRuled, CrowdSaid, room_stream
-from coterie.modes.crowd.gateway.admission import Admission, Admitted, RoomLimits
-from coterie.modes.crowd.gateway.identity import ChatIdentity
+from coterie.modes.crowd.gateway.admission import Admission, Admitted, ChatIdentity, RoomLimits
 from coterie.modes.crowd.protocol import AuditRecord, ChatAuthor, ChatMessage, ChatPost, SenderPost, Subjects
 
 _log = get_logger(__name__)

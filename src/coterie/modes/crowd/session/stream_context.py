@@ -17,8 +17,7 @@ from coterie.base.errors import ConfigError
 from coterie.base.values import MAX_DURATION_S
 from coterie.modes.crowd.chat_signals import chat_keywords
 from coterie.modes.crowd.errors import BadCrowdConfig
-from coterie.modes.crowd.protocol import StreamContext, StreamEvent
-from coterie.modes.crowd.protocol.messages import EVENT_KINDS, MAX_CONTEXT_BYTES, TimeWindow
+from coterie.modes.crowd.protocol import EVENT_KINDS, MAX_CONTEXT_BYTES, StreamContext, StreamEvent, TimeWindow
 
 _WINDOW_S = 90
 _MAX_KEYWORDS = 8

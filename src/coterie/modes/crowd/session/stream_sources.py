@@ -11,7 +11,7 @@ from pathlib import Path
 from coterie.base.clock import Clock
 from coterie.base.errors import MissingExtra
 from coterie.base.logging import get_logger
-from coterie.base.text import one_line
+from coterie.base.untrusted import one_line
 from coterie.modes.crowd.audio.source import AudioSource, can_synthesise, is_audio_source, synthesise_script
 from coterie.modes.crowd.audio.transcriber import create_recogniser, transcribe_stream
 from coterie.modes.crowd.errors import AudioUnavailable, BadCrowdConfig

@@ -24,7 +24,7 @@ from coterie.modes.draft import DraftService, Thread
 from coterie.modes.story import Chat, Opening, OpeningProposal, ReadMarks, StoryService
 from coterie.surfaces.web.characters.routes import portrait_url
 from coterie.surfaces.web.crowd.pages import MemberView, member_view
-from coterie.surfaces.web.home.overview import RecentItem, desk_item
+from coterie.surfaces.web.home.pages import RecentItem, desk_item
 from coterie.surfaces.web.shared.dependencies import (
     CharactersDep,
     CrowdDep,

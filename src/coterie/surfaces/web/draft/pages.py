@@ -36,6 +36,7 @@ from coterie.modes.draft import (
 from coterie.surfaces.web.draft.live import channel_name
 from coterie.surfaces.web.shared.access import (
     CurrentPerson,
+    content_security_policy,
     document_in_path,
     document_of_thread,
     guest_share,
@@ -44,7 +45,6 @@ from coterie.surfaces.web.shared.access import (
 from coterie.surfaces.web.shared.dependencies import CharactersDep, DraftDep, FeedDep
 from coterie.surfaces.web.shared.labels import NameCache, NamesDep, ReplyError, reply_error
 from coterie.surfaces.web.shared.prose import clean_fragment, clean_line, excerpt
-from coterie.surfaces.web.shared.security import content_security_policy
 from coterie.surfaces.web.shared.templates import PageRouter, fragment_response, hue_class, page_response, render
 
 # The sidebar of a document: proposals as cards and as marks in the text, threads and their messages.
