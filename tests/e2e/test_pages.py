@@ -236,7 +236,8 @@ def test_a_failed_job_is_announced_on_any_page_and_retried_on_the_status_page(
 
 def test_the_status_page_shows_the_use_of_models(page: Page, site: Site, begun: str) -> None:
     page.goto("/ops")
-    expect(page.get_by_role("table").first).to_contain_text("embedded/script")
+    models = page.locator("section", has=page.get_by_role("heading", name="Models"))
+    expect(models.get_by_role("table")).to_contain_text("embedded/script")
     expect(page.get_by_role("img", name="a day over thirty days")).to_be_visible()
 
 
