@@ -17,6 +17,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+from mcp_types import CallToolResult
 from pydantic import BaseModel, ValidationError
 
 from bench.lib.hostile_inputs import card_document, png_card
@@ -33,9 +34,13 @@ from coterie.memory.jsonl import parse_import
 from coterie.messaging.agents import AgentRegistry
 from coterie.messaging.inbox import MessageReceived
 from coterie.messaging.quarantine import Quarantine
+from coterie.modes.crowd.personas import Persona
 from coterie.modes.crowd.protocol import EXAMPLES, MESSAGE_TYPES, SenderPost, WireMessage, parse_post_answer
 from coterie.modes.crowd.session.stream_context import Script
+from coterie.modes.crowd.settings import SHIPPED_CONFIGS, RoomConfig, _parse
+from coterie.modes.desk.agents.tools import _result_text
 from coterie.modes.draft.edit_formats import parser_for
+from coterie.modes.draft.live_document import apply_changes
 from coterie.modes.remote.protocol import FileStep, decode_data, parse_agent_frame, parse_server_frame
 from coterie.modes.story.archive import read_character_archive, reassign_memories
 from coterie.modes.story.turn_parser import parse_segments
@@ -46,6 +51,7 @@ from coterie.surfaces.matrix.rooms import MatrixRooms
 from coterie.surfaces.matrix.schemas import ResponseReader, Sync, read_event, read_invite
 from coterie.surfaces.openai_api.routes import ChatCompletionRequest
 from coterie.surfaces.web.draft.routes import _last_event_id
+from coterie.surfaces.web.draft.schemas import EditRequest
 from coterie.surfaces.web.shared.live_updates import _positions
 from coterie.surfaces.webhook.routes import WebhookRequest, _incoming
 from coterie.surfaces.webhook.surface import is_allowed_callback
@@ -298,6 +304,15 @@ def _edits(data: bytes) -> None:
         parser.end()
 
 
+_TYPED = {"client": "a", "changes": [4, [4, "candle"], 10]}
+
+
+def _typed_updates(data: bytes) -> None:
+    text = "The lamp \U0001f56f burns."
+    for update in EditRequest.model_validate_json(data).updates:
+        text = apply_changes(text, update.changes)
+
+
 def _text(data: bytes) -> str:
     return data.decode("utf-8", "replace")
 
@@ -440,6 +455,30 @@ def _parsers(folder: Path, crypto: _MatrixCrypto) -> list[InboundParser]:
             weight=5,
         ),
         InboundParser("crowd_script", (_SCRIPT,), _in_file(folder / "stream.toml", Script.read), weight=10),
+        InboundParser(
+            "crowd_room",
+            ((SHIPPED_CONFIGS / "rooms" / "late-shift.toml").read_bytes(),),
+            _in_file(folder / "late-shift.toml", lambda file: _parse(RoomConfig, file)),
+            weight=5,
+        ),
+        InboundParser(
+            "crowd_persona",
+            ((SHIPPED_CONFIGS / "personas" / "aunt_entropy.toml").read_bytes(),),
+            _in_file(folder / "aunt_entropy.toml", lambda file: _parse(Persona, file)),
+            weight=5,
+        ),
+        InboundParser(
+            "tool_result",
+            _json({"content": [{"type": "text", "text": "Done."}, {"type": "image", "data": "", "mimeType": "a/b"}]}),
+            lambda data: _result_text(CallToolResult.model_validate_json(data)),
+            (ValidationError,),
+        ),
+        InboundParser(
+            "editor_updates",
+            _json({"branch": "main", "epoch": "1", "version": 0, "updates": [_TYPED]}),
+            _typed_updates,
+            (CoterieError, ValidationError),
+        ),
         InboundParser(
             "structured_answer",
             (b'Sure:\n```json\n{"name": "tea", "count": 3, "tags": ["a"]}\n```',),
