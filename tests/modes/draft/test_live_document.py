@@ -50,7 +50,7 @@ def test_f14_a_word_diff_contains_both_texts(original: str, proposed: str) -> No
     assert "".join(text for mark, text in parts if mark != "-") == proposed
 
 
-@pytest.mark.parametrize("changes", [[3], [100], [-1], [[-1], 5], [5, ["x"]], [5, [0, "more"], 1]])
+@pytest.mark.parametrize("changes", [[3], [100], [-1], [[-1], 5], [5, ["x"]], [5, []], [5, [0, "more"], 1]])
 def test_changes_that_do_not_fit_the_text_are_refused(changes: list[ChangeSection]) -> None:
     with pytest.raises(InvalidUpdate):
         apply_changes("five!", changes)

@@ -268,7 +268,7 @@ def apply_changes(text: str, changes: Sequence[ChangeSection]) -> str:
     parts: list[bytes] = []
     position = 0
     for section in changes:
-        length, *lines = [section] if isinstance(section, int) else section
+        length, *lines = [section] if isinstance(section, int) else section or [""]
         if not isinstance(length, int) or length < 0:
             raise _invalid_update()
         end = position + 2 * length
