@@ -272,7 +272,7 @@ def is_live_stream(method: str, path: str) -> bool:
     return method == "GET" and path.endswith(("/live", "/events"))
 
 
-class RequestRefused(HTTPException):
+class BodyRefused(HTTPException):
     """A body that is too large, too slow or unreadable. The framework passes on only this kind while it reads."""
 
     def __init__(self, status: int, what: str, fix: str) -> None:
@@ -294,7 +294,7 @@ class BodyLimitMiddleware:
         body = _Body(scope, receive, self._limits)
         try:
             body.check_declared_size()
-        except RequestRefused as refused:
+        except BodyRefused as refused:
             await error_response(refused.status_code, f"{refused.detail}.", refused.fix)(scope, receive, send)
             return
 
@@ -363,7 +363,7 @@ class _Body:
             whole = b"".join(parts)
             if whole and self._is_json():
                 _check_json(whole)
-        except RequestRefused:
+        except BodyRefused:
             if self.response_started:  # a live stream waits for the end of its connection here
                 return {"type": "http.disconnect"}
             raise
@@ -378,7 +378,7 @@ class _Body:
             async with asyncio.timeout_at(limit):
                 message = await self._receive()
         except TimeoutError:
-            raise RequestRefused(408, "The request's body took too long to arrive.", "Send it again, faster.") from None
+            raise BodyRefused(408, "The request's body took too long to arrive.", "Send it again, faster.") from None
         if message["type"] == "http.request":
             self._received += len(message.get("body", b""))
             self._complete = not message.get("more_body", False)
@@ -390,9 +390,9 @@ class _Body:
         kind = self._headers.get("content-type", "application/json").partition(";")[0].strip().lower()
         return kind.startswith("application/") and kind.endswith(("/json", "+json"))
 
-    def _too_large(self) -> RequestRefused:
+    def _too_large(self) -> BodyRefused:
         most = f"{self._max_bytes // 1_000_000} MB" if self._max_bytes >= 1_000_000 else f"{self._max_bytes:,} bytes"
-        return RequestRefused(413, f"The request is larger than {most}.", "Send less at once.")
+        return BodyRefused(413, f"The request is larger than {most}.", "Send less at once.")
 
 
 async def _send_and_note(body: _Body, send: Send, message: Message) -> None:
@@ -403,13 +403,11 @@ async def _send_and_note(body: _Body, send: Send, message: Message) -> None:
 def _check_json(body: bytes) -> None:
     """Refuse what cannot be stored or computed with: deep nesting, half of a surrogate pair, NaN, other encodings."""
     if _has_too_many_values(body):
-        raise RequestRefused(
-            400, f"The request's body has more than {_MAX_JSON_VALUES:,} values.", "Send less at once."
-        )
+        raise BodyRefused(400, f"The request's body has more than {_MAX_JSON_VALUES:,} values.", "Send less at once.")
     try:
         from_json(body, allow_inf_nan=False)
     except ValueError as error:
-        raise RequestRefused(
+        raise BodyRefused(
             400, f"The request's body is not valid JSON: {error}.", "Correct it; /openapi.json describes every request."
         ) from None
 
