@@ -8,8 +8,8 @@ from pathlib import Path
 
 from pydantic import Field, SecretStr
 
-from coterie.app import Settings
 from coterie.base.config import Section, example_config, load_config
+from coterie.settings import Settings
 
 
 class Colours(Section):

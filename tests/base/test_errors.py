@@ -56,9 +56,11 @@ def test_exit_codes_are_stable() -> None:
     codes = {name: kind.exit_code for name, kind in CLASSES.items()}
     assert codes == {
         "CoterieError": 1,
+        "ConfirmationNeeded": 1,
         "JobError": 1,
         "LeaseLost": 1,
         "SlowConsumer": 1,
+        "UnsafePath": 1,
         "TooMuchWork": 1,
         "WorkersBusy": 1,
         "ConfigError": 2,

@@ -14,7 +14,7 @@ from pydantic import BaseModel, SecretStr
 from coterie.base import secrets as vault_module
 from coterie.base.config import Section, load_config
 from coterie.base.errors import ConfigError, MissingExtra, SecretsError, WrongPassphrase
-from coterie.base.secrets import SecretsStore, passphrase_from_env
+from coterie.base.secrets import Protection, SecretsStore, default_protection, passphrase_from_env
 
 VALUE = "correct-horse-battery-staple-0001"
 
@@ -26,7 +26,7 @@ def path(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def store(path: Path) -> SecretsStore:
-    return SecretsStore(path, lambda: "open sesame")
+    return SecretsStore(path, lambda: "open sesame", "passphrase")
 
 
 def test_d19_a_secret_survives_a_restart_and_is_not_in_the_file(store: SecretsStore, path: Path) -> None:
@@ -64,7 +64,7 @@ def test_d19_a_wrong_passphrase_decrypts_and_changes_nothing(store: SecretsStore
 
 def test_d19_without_a_passphrase_the_error_says_how_to_give_one(path: Path) -> None:
     with pytest.raises(SecretsError, match="COTERIE_PASSPHRASE"):
-        SecretsStore(path, lambda: None).set("a", VALUE)
+        SecretsStore(path, lambda: None, "passphrase").set("a", VALUE)
 
 
 @pytest.mark.parametrize(
@@ -129,23 +129,95 @@ def test_a_damaged_file_is_reported_and_not_overwritten(store: SecretsStore, pat
     assert path.read_text() == "{ half"
 
 
-def test_d19_the_key_can_be_in_the_keyring(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.fixture
+def keyring(monkeypatch: pytest.MonkeyPatch) -> dict[tuple[str, str], str]:
+    """A keyring of this test alone."""
     held: dict[tuple[str, str], str] = {}
-    keyring = types.ModuleType("keyring")
-    keyring.get_password = lambda service, name: held.get((service, name))  # type: ignore[attr-defined]
-    keyring.set_password = lambda service, name, value: held.update({(service, name): value})  # type: ignore[attr-defined]
-    monkeypatch.setitem(sys.modules, "keyring", keyring)
-    SecretsStore(path, lambda: None).set("a", VALUE, keyring=True)
+    module = types.ModuleType("keyring")
+    module.get_password = lambda service, name: held.get((service, name))  # type: ignore[attr-defined]
+    module.set_password = lambda service, name, value: held.update({(service, name): value})  # type: ignore[attr-defined]
+    module.delete_password = lambda service, name: held.pop((service, name))  # type: ignore[attr-defined]
+    monkeypatch.setitem(sys.modules, "keyring", module)
+    return held
+
+
+@pytest.fixture
+def no_keyring(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "keyring", None)
+
+
+def test_d19_a_new_store_uses_the_keyring_where_there_is_one(path: Path, keyring: dict[object, str]) -> None:
+    SecretsStore(path, lambda: None).set("a", VALUE)
+    assert SecretsStore(path, lambda: None).protection == "keyring"
     assert SecretsStore(path, lambda: None).get("a") == VALUE
-    held.clear()
+    assert len(keyring) == 1
+    keyring.clear()
     with pytest.raises(SecretsError, match="not in this machine's keyring"):
         SecretsStore(path, lambda: None).get("a")
 
 
-def test_without_the_keyring_extra_the_command_is_named(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(sys.modules, "keyring", None)
+@pytest.mark.usefixtures("no_keyring")
+def test_d19_a_new_store_without_a_keyring_has_a_key_file_that_only_its_owner_reads(path: Path) -> None:
+    store = SecretsStore(path, lambda: None)
+    store.set("a", VALUE)
+    key_file = path.with_suffix(".key")
+    assert store.protection == "file"
+    assert stat.S_IMODE(key_file.stat().st_mode) == 0o600
+    assert SecretsStore(path, lambda: None).get("a") == VALUE
+    key_file.chmod(0o640)
+    with pytest.raises(SecretsError, match="can be read by other users") as refused:
+        SecretsStore(path, lambda: None).get("a")
+    assert refused.value.fix == f"Restrict it: chmod 600 {key_file}"
+    key_file.unlink()
+    with pytest.raises(SecretsError, match="cannot be read"):
+        SecretsStore(path, lambda: None).get("a")
+    with pytest.raises(SecretsError, match="cannot be read"):  # and the store is not started anew
+        SecretsStore(path, lambda: None).set("b", VALUE)
+
+
+def test_d19_a_keyring_that_fails_is_not_chosen(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    module = types.ModuleType("keyring")
+    monkeypatch.setitem(sys.modules, "keyring", module)
+    SecretsStore(path, lambda: None).set("a", VALUE)
+    assert SecretsStore(path, lambda: None).protection == "file"
+
+
+def test_d19_an_asked_keyring_without_the_extra_names_the_command(path: Path, no_keyring: None) -> None:
     with pytest.raises(MissingExtra, match=r"coterie\[keyring\]"):
-        SecretsStore(path, lambda: None).set("a", VALUE, keyring=True)
+        SecretsStore(path, lambda: None, "keyring").set("a", VALUE)
+
+
+def test_d19_a_passphrase_in_the_environment_is_used_for_a_new_store() -> None:
+    assert default_protection({"COTERIE_PASSPHRASE": "x"}) == "passphrase"
+    assert default_protection({"COTERIE_PASSPHRASE_FILE": "x"}) == "passphrase"
+    assert default_protection({}) is None
+
+
+@pytest.mark.parametrize("before", ["keyring", "file", "passphrase"])
+@pytest.mark.parametrize("after", ["keyring", "file", "passphrase"])
+def test_d19_the_protection_can_be_changed_and_every_secret_stays(
+    before: Protection, after: Protection, path: Path, keyring: dict[object, str]
+) -> None:
+    store = SecretsStore(path, lambda: "open sesame", before)
+    store.set("a", VALUE, address="https://example.org")
+    store.set("b", VALUE + "2", grants=("shell",))
+    store.protect(after, "new words")
+    again = SecretsStore(path, lambda: "new words")
+    assert again.protection == after
+    assert (again.get("a"), again.get("b", tool="shell")) == (VALUE, VALUE + "2")
+    assert again.list()[0].address == "https://example.org"
+    assert path.with_suffix(".key").exists() == (after == "file")
+    assert len(keyring) == (after == "keyring")
+
+
+def test_d19_the_address_of_a_secret_cannot_be_changed_in_the_file(store: SecretsStore, path: Path) -> None:
+    store.set("a", VALUE, address="https://api.example.org/v1")
+    data = json.loads(path.read_text())
+    for address in ("https://elsewhere.example.org", ""):
+        data["entries"]["a"]["address"] = address
+        path.write_text(json.dumps(data))
+        with pytest.raises(SecretsError, match="changed outside"):
+            store.get("a")
 
 
 def test_the_passphrase_comes_from_a_variable_or_a_file(tmp_path: Path) -> None:

@@ -13,11 +13,12 @@ import inspect
 import json
 import re
 import tomllib
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass, field
+from enum import StrEnum
 from pathlib import Path
 from types import NoneType
-from typing import Any, Generic, TypeVar, get_args
+from typing import Annotated, Any, Generic, TypeVar, get_args
 
 from pydantic import BaseModel, ConfigDict, SecretStr, ValidationError
 from pydantic.fields import FieldInfo
@@ -28,9 +29,29 @@ from coterie.base.paths import write_atomic
 from coterie.base.redaction import redact
 
 _PREFIX = "COTERIE_"
+REFERENCES = ("env:", "secret:")
+"""How a value begins that is replaced by an environment variable or a secret."""
 
 FindSecret = Callable[[str, str], str | None]
 """The value of a secret, by its name and the dotted key of the setting that refers to it; None if there is none."""
+
+
+T = TypeVar("T")
+
+
+class ChangeRule(StrEnum):
+    """Where a setting may be changed. Each setting declares it with its type."""
+
+    PAGE = "page"
+    PROTECTED = "protected"
+
+
+PageSetting = Annotated[T, ChangeRule.PAGE]
+"""A setting that the page may change."""
+ProtectedSetting = Annotated[T, ChangeRule.PROTECTED]
+"""A setting that gives power over this machine or its secrets: commands, the sandbox, addresses to listen on, paths.
+
+It is changed in the file, on the command line, or on the page after the owner has confirmed it with the password."""
 
 
 class Section(BaseModel):
@@ -47,6 +68,8 @@ class LoadedSettings(Generic[S]):
     settings: S
     origins: Mapping[str, str] = field(default_factory=dict)
     """Dotted key → the source of its value. Other keys have their defaults."""
+    secrets: Mapping[str, str] = field(default_factory=dict)
+    """Dotted key → the name of the secret that its value was read from."""
 
     def origin(self, key: str) -> str:
         return self.origins.get(key, "default")
@@ -81,11 +104,14 @@ def load_config(
             _set_nested(values, key, _from_environment(raw))
             origins[_dotted(key)] = f"environment variable {name}"
     from_references: set[str] = set()
+    secrets: dict[str, str] = {}
     for key, value in _flatten(values):
         dotted = _dotted(key)
         resolved = _resolve_all(value, _origin_of(dotted, origins), dotted, environ, secret)
         if resolved != value:
             from_references.add(dotted)
+            if isinstance(value, str) and value.startswith("secret:"):
+                secrets[dotted] = value.removeprefix("secret:")
             _set_nested(values, key, resolved)
         if is_secret(model, key) and isinstance(resolved, str):
             redact.register(resolved)  # before validation, so that no error message can contain it
@@ -97,7 +123,7 @@ def load_config(
             "Correct it and start again.",
         ) from None
     _register_secrets(settings)
-    return LoadedSettings(settings, origins)
+    return LoadedSettings(settings, origins, secrets)
 
 
 def _read_toml(file: Path) -> tuple[str, dict[str, Any]]:
@@ -278,10 +304,30 @@ def is_secret(model: type[BaseModel], loc: tuple[str | int, ...]) -> bool:
     return _annotation_at(model, loc) is SecretStr
 
 
+def declared_rule(info: FieldInfo) -> ChangeRule | None:
+    """Where the setting may be changed, as it declares itself."""
+    return next((rule for rule in info.metadata if isinstance(rule, ChangeRule)), None)
+
+
+def is_protected(model: type[BaseModel], loc: tuple[str | int, ...]) -> bool:
+    """Whether the setting at this location, or the table around it, is protected. One that declares nothing is."""
+    declared = [declared_rule(info) for info in _fields_on_path(model, loc) if not _is_section(info.annotation)]
+    return not declared or any(rule is not ChangeRule.PAGE for rule in declared)
+
+
+def contains_reference(value: Any) -> bool:
+    """Whether a value, or a part of it, refers to an environment variable or a secret."""
+    if isinstance(value, str):
+        return value.startswith(REFERENCES)
+    if isinstance(value, Mapping):
+        return any(map(contains_reference, value.values()))
+    return isinstance(value, list | tuple) and any(map(contains_reference, value))
+
+
 def _annotation_at(model: type[BaseModel], loc: tuple[str | int, ...]) -> Any:
     annotation: Any = model
     for name in loc:
-        if isinstance(annotation, type) and issubclass(annotation, BaseModel):
+        if _is_section(annotation):
             info = annotation.model_fields.get(str(name))
             annotation = info.annotation if info else None
         else:  # a dict or a list of sections: its last type argument
@@ -289,6 +335,17 @@ def _annotation_at(model: type[BaseModel], loc: tuple[str | int, ...]) -> Any:
             annotation = types[-1] if types else None
         annotation = _without_none(annotation)
     return annotation
+
+
+def _fields_on_path(model: type[BaseModel], loc: tuple[str | int, ...]) -> Iterator[FieldInfo]:
+    for depth, name in enumerate(loc):
+        section = _annotation_at(model, loc[:depth])
+        if _is_section(section) and (info := section.model_fields.get(str(name))) is not None:
+            yield info
+
+
+def _is_section(annotation: Any) -> bool:
+    return isinstance(annotation, type) and issubclass(annotation, BaseModel)
 
 
 def _without_none(annotation: Any) -> Any:
@@ -331,6 +388,19 @@ def edit_config(file: Path, changes: Mapping[tuple[str, ...], Any], check: Calla
     except BaseException:
         write_atomic(target, before)
         raise
+
+
+def without_secrets(model: type[BaseModel], file: Path) -> tuple[bytes, list[str]]:
+    """The text of a configuration file without secret values, and the keys that were removed. References are kept."""
+    text, parsed = _read_toml(file)
+    secret = [key for key, value in _flatten(parsed) if is_secret(model, key) and not is_reference(value)]
+    cleaned = _edited_toml(text, dict.fromkeys(secret)) if secret else text.encode()
+    return redact(cleaned.decode()).encode(), [_dotted(key) for key in secret]
+
+
+def is_reference(value: object) -> bool:
+    """Whether a value refers to an environment variable or to the secrets store."""
+    return isinstance(value, str) and value.startswith(("env:", "secret:"))
 
 
 def _edited_toml(before: str, changes: Mapping[tuple[str, ...], Any]) -> bytes:

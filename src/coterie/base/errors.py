@@ -2,6 +2,7 @@
 
     CoterieError
     ├── ConfigError              a setting is wrong, missing or misspelt
+    ├── ConfirmationNeeded       only with the owner's password, in the file or on the command line
     ├── MissingExtra             an optional dependency is not installed
     ├── InUse                    another process holds the data folder
     ├── StorageError             the disk or the file refused a read or write
@@ -20,6 +21,7 @@
     │   └── WrongPassphrase      the passphrase does not decrypt it
     ├── JobError                 a job cannot be handled as asked
     │   └── LeaseLost            another worker has the job now; the result was not recorded
+    ├── UnsafePath               a path leads out of its folder, or through a symbolic link
     ├── SlowConsumer             a subscriber fell behind; resume from the log
     ├── TooMuchWork              processing an input took too much time or memory and was stopped
     └── WorkersBusy              too much work waits already; try again later
@@ -51,6 +53,12 @@ class CoterieError(Exception):
 
 class ConfigError(CoterieError):
     exit_code = 2
+
+
+class ConfirmationNeeded(CoterieError):
+    """The page asked for something that gives power over this machine. `fix` says how to do it without the page."""
+
+    http_status = 403
 
 
 class MissingExtra(CoterieError):
@@ -129,6 +137,10 @@ class JobError(CoterieError):
 
 
 class LeaseLost(JobError):
+    pass
+
+
+class UnsafePath(CoterieError):
     pass
 
 

@@ -12,7 +12,7 @@ from typing import Any, Literal, TextIO
 
 import structlog
 
-from coterie.base.config import Section
+from coterie.base.config import PageSetting, Section
 from coterie.base.redaction import REDACTED, redact
 
 _VERBOSE_LIBRARIES = ("httpx", "httpx2")
@@ -31,9 +31,9 @@ _QUERY_SECRET = re.compile(
 class LogSettings(Section):
     """What is written to the terminal while the server runs."""
 
-    level: Literal["debug", "info", "warning", "error"] = "info"
+    level: PageSetting[Literal["debug", "info", "warning", "error"]] = "info"
     """The least severe level that is logged."""
-    format: Literal["auto", "text", "json"] = "auto"
+    format: PageSetting[Literal["auto", "text", "json"]] = "auto"
     """`auto` is text on a terminal and JSON elsewhere."""
 
 

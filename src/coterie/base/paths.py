@@ -52,6 +52,16 @@ class Paths:
     def secrets(self) -> Path:
         return self.root / "secrets.json"
 
+    @property
+    def server_file(self) -> Path:
+        """The address of the running server, and the key with which commands go through it."""
+        return self.root / "server.json"
+
+    @property
+    def models(self) -> Path:
+        """Downloaded models, and what is known about those of providers."""
+        return self.root / "models"
+
     def workspace(self, character: str) -> Path:
         return self.root / "workspaces" / character
 

@@ -94,7 +94,7 @@ def describe(error: BaseException) -> tuple[str, str]:
     error = _first_cause(error)
     if isinstance(error, CoterieError):
         return redact(error.what), redact(error.fix)
-    return redact(f"{type(error).__name__}: {error}"), "It is started again by itself; the server's log has details."
+    return redact(f"{type(error).__name__}: {error}"), "It restarts automatically; the server's log has details."
 
 
 @dataclass(frozen=True)

@@ -34,6 +34,21 @@ def is_loopback_url(url: str) -> bool:
         return False
 
 
+_DEFAULT_PORTS = {"http": 80, "https": 443}
+
+
+def url_origin(url: str) -> str:
+    """Scheme, host and port of a URL, which together are the address that a request goes to; the URL if it has none."""
+    try:
+        parts = urlsplit(url)
+        host, port = parts.hostname, parts.port or _DEFAULT_PORTS.get(parts.scheme)
+    except ValueError:
+        return url
+    if not host:
+        return url
+    return f"{parts.scheme}://{f'[{host}]' if ':' in host else host}{'' if port is None else f':{port}'}"
+
+
 MAX_INT64 = 2**63 - 1
 """The largest integer that the database stores."""
 
@@ -131,8 +146,14 @@ def _check_time(value: datetime) -> datetime:
 
 Text = Annotated[str, AfterValidator(_check_text)]
 """Text that can be stored and sent."""
+ShownText = Annotated[str, AfterValidator(replace_surrogates)]
+"""Text for people from a platform or a model: half characters are replaced, because the rest is still worth reading."""
 Prose = Annotated[str, StringConstraints(max_length=200_000), AfterValidator(_check_text)]
 """A message, a description or another longer text."""
+Key = Annotated[str, StringConstraints(max_length=200)]
+"""The id or name of something that is looked up; what does not exist is refused there."""
+FilePath = Annotated[str, StringConstraints(max_length=4_000)]
+"""The path of a file or folder, or of a document in a workspace."""
 Name = Annotated[
     str,
     StringConstraints(strip_whitespace=True, min_length=1, max_length=200),
@@ -142,3 +163,5 @@ Name = Annotated[
 """A name or title: one line of at most 200 characters."""
 Time = Annotated[datetime, AfterValidator(_check_time)]
 """A time in the supported range. It keeps its zone; a time without one stays without one."""
+ClampedTime = Annotated[datetime, AfterValidator(clamp_time)]
+"""A time that a platform states: moved into the supported range, in UTC."""
