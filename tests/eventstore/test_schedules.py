@@ -7,7 +7,7 @@ import pytest
 
 from coterie.base.clock import ManualClock
 from coterie.base.errors import JobError
-from coterie.eventstore import Schedule, Store
+from coterie.eventstore import NewJob, Schedule, Store
 
 
 async def keys(store: Store) -> list[str]:
@@ -85,3 +85,77 @@ async def test_a_removed_schedule_enqueues_nothing(store: Store, clock: ManualCl
 async def test_an_invalid_schedule_is_refused(store: Store, schedule: Schedule, message: str) -> None:
     with pytest.raises(JobError, match=message):
         await store.schedules.put(schedule)
+
+
+AHEAD_S = 200 * 365 * 86_400.0
+
+
+@pytest.mark.parametrize("schedule", [Schedule("s", "work", every_s=3_600), Schedule("s", "work", cron="0 3 * * *")])
+@pytest.mark.parametrize("restart", [False, True])
+@pytest.mark.parametrize("ahead_s", [3 * 86_400.0, AHEAD_S])
+async def test_s28_a_schedule_runs_again_after_the_clock_was_ahead(
+    tmp_path: Path, schedule: Schedule, restart: bool, ahead_s: float
+) -> None:
+    clock = ManualClock(datetime(2026, 3, 28, 12, 0, tzinfo=UTC))
+    store = Store.open(tmp_path / "coterie.db", clock=clock)
+    await store.schedules.put(schedule)
+    await store.schedules.tick()
+    clock.advance(ahead_s)
+    assert await store.schedules.tick() == 1
+    clock.advance(-ahead_s)
+    if restart:
+        store.close()
+        store = Store.open(tmp_path / "coterie.db", clock=clock)
+        await store.schedules.put(schedule)
+    assert await store.schedules.tick() == 0
+    assert await store.schedules.next_due() == schedule.next_after(clock.now())
+    clock.advance(86_400)
+    assert await store.schedules.tick() == 1
+    store.close()
+
+
+async def test_a_schedule_is_not_delayed_when_the_clock_was_behind(tmp_path: Path) -> None:
+    clock = ManualClock(datetime(2226, 3, 28, 12, 0, tzinfo=UTC))
+    store = Store.open(tmp_path / "coterie.db", clock=clock)
+    await store.schedules.put(Schedule("s", "work", every_s=3_600))
+    clock.advance(-AHEAD_S)
+    assert await store.schedules.tick() == 0
+    clock.advance(3_600)
+    assert await store.schedules.tick() == 1
+    clock.advance(AHEAD_S)
+    assert await store.schedules.tick() == 1
+    clock.advance(3_600)
+    assert await store.schedules.tick() == 1
+    store.close()
+
+
+@pytest.mark.parametrize("kind", ["delayed", "retried", "leased"])
+async def test_a_job_runs_after_the_clock_was_ahead(tmp_path: Path, kind: str) -> None:
+    clock = ManualClock(datetime(2026, 3, 28, 12, 0, tzinfo=UTC))
+    store = Store.open(tmp_path / "coterie.db", clock=clock)
+    clock.advance(AHEAD_S)
+    await store.jobs.enqueue([NewJob("work", "k", delay_s=60 if kind == "delayed" else 0)])
+    if kind != "delayed":
+        (job,) = await store.jobs.lease(["work"], holder="a")
+        if kind == "retried":
+            await store.jobs.fail(job, "no")
+    clock.advance(-AHEAD_S)
+    store.close()
+    store = Store.open(tmp_path / "coterie.db", clock=clock)
+    await store.schedules.tick()
+    clock.advance(60)
+    assert [job.key for job in await store.jobs.lease(["work"], holder="b")] == ["k"]
+    store.close()
+
+
+async def test_a_job_for_a_distant_day_keeps_its_time(tmp_path: Path) -> None:
+    clock = ManualClock(datetime(2026, 3, 28, 12, 0, tzinfo=UTC))
+    store = Store.open(tmp_path / "coterie.db", clock=clock)
+    await store.jobs.enqueue([NewJob("work", "k", delay_s=100 * 86_400)])
+    due = await store.jobs.next_due(["work"])
+    clock.advance(60)
+    await store.schedules.tick()
+    clock.advance(-30)
+    await store.schedules.tick()
+    assert await store.jobs.next_due(["work"]) == due
+    store.close()

@@ -20,9 +20,11 @@ import pytest
 
 from bench.lib.sample_events import sample_event, sample_projections
 from coterie.base.clock import ManualClock
+from coterie.base.paths import Paths
 from coterie.eventstore import NewJob, Store
-from coterie.eventstore.sqlite.backup import check_backup, restore
+from coterie.eventstore.sqlite.backup import check_backup
 from coterie.eventstore.sqlite.verify import verify
+from coterie.ops import restore_backup
 
 FOLDER = Path(__file__).parent
 MARK = "-- views: "
@@ -55,7 +57,8 @@ def test_a_backup_of_an_old_version_can_be_checked_and_restored(golden: Path, tm
     connection.close()
     report = check_backup(backup, sample_projections())
     assert report.clean, report.problems
-    restore(backup, database, ManualClock().now(), sample_projections())
+    home = Paths.locate({"COTERIE_HOME": str(tmp_path), "COTERIE_DB_PATH": str(database)})
+    restore_backup(home, backup, ManualClock().now(), sample_projections())
     store = Store.open(database, projections=sample_projections())
     assert store.hashes() == json.loads(text.rsplit(MARK, 1)[1])
     store.close()

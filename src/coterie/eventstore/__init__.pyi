@@ -30,7 +30,6 @@ from .projection import Projection as Projection
 from .projection import on as on
 from .sqlite.backup import StepProgress as StepProgress
 from .sqlite.backup import check_backup as check_backup
-from .sqlite.backup import restore as restore
 from .sqlite.backup import take_backup as take_backup
 from .sqlite.database import KeyPath as KeyPath
 from .sqlite.database import KeyStore as KeyStore
@@ -38,6 +37,8 @@ from .sqlite.database import ProcessLock as ProcessLock
 from .sqlite.database import Row as Row
 from .sqlite.database import Rows as Rows
 from .sqlite.database import sqlite_version as sqlite_version
+from .sqlite.file_guard import DatabaseLost as DatabaseLost
+from .sqlite.file_guard import rescued_databases as rescued_databases
 from .sqlite.jobs import Schedule as Schedule
 from .sqlite.lineage import Ranges as Ranges
 from .sqlite.migrations import MIGRATIONS as MIGRATIONS

@@ -13,6 +13,7 @@ from collections import deque
 from collections.abc import AsyncIterator, Iterable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from typing import Any, NamedTuple, Protocol
+from weakref import WeakKeyDictionary
 
 from coterie.base.errors import SlowConsumer
 
@@ -68,66 +69,132 @@ def subject_token(text: str) -> str:
     return "".join("." if c == ":" else "_" if c in "*> \t\n" else c for c in text)
 
 
+_AT_ONCE = 32
+"""Up to so many subscribers of one pattern are woken immediately; if there are more, all of them a few at a time."""
+_PER_STEP = 8
+_LISTENERS_SHARE = 0.2
+"""The share of an event loop's time that the woken subscribers may take while others wait to be woken."""
+_MAX_PAUSE_S = 0.25
+
+
 class LocalBus:
     """The bus inside one process: a bounded queue per subscriber, which is woken through its own event loop."""
 
     def __init__(self) -> None:
-        self._subscriptions: tuple[_Subscription, ...] = ()
+        self._subscriptions: dict[str, tuple[_Subscription, ...]] = {}
+        """Pattern → its subscribers, in the order of subscribing."""
         self._lock = threading.Lock()
+        self._wakers: WeakKeyDictionary[asyncio.AbstractEventLoop, _Waker] = WeakKeyDictionary()
 
     def publish(self, messages: Iterable[BusMessage]) -> None:
         subscriptions = self._subscriptions
         if not subscriptions:
             return
         batch = list(messages)
-        for subscription in subscriptions:
-            matching = [message for message in batch if matches(subscription.pattern, message.subject)]
-            if matching:
-                subscription.offer(matching)
+        few: dict[_Waker, list[_Subscription]] = {}
+        many: dict[_Waker, list[_Subscription]] = {}
+        for pattern, subscribers in subscriptions.items():
+            if matching := [message for message in batch if matches(pattern, message.subject)]:
+                woken = many if len(subscribers) > _AT_ONCE else few
+                for subscription in subscribers:
+                    if subscription.offer(matching):
+                        woken.setdefault(subscription.waker, []).append(subscription)
+        for waker in {**few, **many}:
+            waker.wake(few.get(waker, []), many.get(waker, []))
 
     @asynccontextmanager
     async def subscribe(
         self, pattern: str, *, limit: int = 1_000, when_slow: WhenSlow = WhenSlow.DISCONNECT
     ) -> AsyncIterator[AsyncIterator[BusMessage]]:
         check_pattern(pattern)
-        subscription = _Subscription(pattern, limit, when_slow, asyncio.get_running_loop())
+        loop = asyncio.get_running_loop()
         with self._lock:
-            self._subscriptions = (*self._subscriptions, subscription)
+            waker = self._wakers.get(loop)
+            if waker is None:
+                waker = self._wakers[loop] = _Waker(loop)
+            subscription = _Subscription(pattern, limit, when_slow, waker)
+            others = self._subscriptions.get(pattern, ())
+            self._subscriptions = {**self._subscriptions, pattern: (*others, subscription)}
         try:
             yield subscription
         finally:
             with self._lock:
-                self._subscriptions = tuple(other for other in self._subscriptions if other is not subscription)
+                others = tuple(other for other in self._subscriptions[pattern] if other is not subscription)
+                rest = {one: subscribers for one, subscribers in self._subscriptions.items() if one != pattern}
+                self._subscriptions = {**rest, pattern: others} if others else rest
+
+
+class _Waker:
+    """Wakes the subscribers of one event loop: few at once, many slowly.
+
+    A thousand pages that follow one chat would otherwise all be served before the reply that they wait for goes on. A
+    subscriber that is woken later finds everything that was published meanwhile.
+    """
+
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        self._loop = loop
+        self._thread = threading.get_ident()
+        """The thread of the loop: publishing from there needs no thread-safe wake-up, which costs a system call."""
+        self._waiting: dict[_Subscription, None] = {}
+        self._pacing = False
+
+    def wake(self, now: list[_Subscription], slowly: list[_Subscription]) -> None:
+        if threading.get_ident() == self._thread:
+            self._wake(now, slowly)
+            return
+        try:
+            self._loop.call_soon_threadsafe(self._wake, now, slowly)
+        except RuntimeError:
+            return  # the loop has closed
+
+    def _wake(self, now: list[_Subscription], slowly: list[_Subscription]) -> None:
+        for subscription in now:
+            subscription.wakeup.set()
+        self._waiting.update(dict.fromkeys(slowly))
+        if self._waiting and not self._pacing:
+            self._pacing = True
+            self._loop.call_soon(self._step)
+
+    def _step(self) -> None:
+        """Wake the next few, see how long the loop is busy with them, and pause accordingly."""
+        for subscription in list(self._waiting)[:_PER_STEP]:
+            del self._waiting[subscription]
+            subscription.wakeup.set()
+        self._loop.call_soon(self._after, self._loop.time(), 3)
+
+    def _after(self, started: float, rounds: int) -> None:
+        if rounds:  # a subscriber's work takes a few rounds of the loop
+            self._loop.call_soon(self._after, started, rounds - 1)
+            return
+        busy = self._loop.time() - started
+        if self._waiting:
+            self._loop.call_later(min(busy * (1 / _LISTENERS_SHARE - 1), _MAX_PAUSE_S), self._step)
+        else:
+            self._pacing = False
 
 
 class _Subscription:
     """A subscriber's queue: publishers add from any thread, one task takes."""
 
-    def __init__(self, pattern: str, limit: int, when_slow: WhenSlow, loop: asyncio.AbstractEventLoop) -> None:
+    def __init__(self, pattern: str, limit: int, when_slow: WhenSlow, waker: _Waker) -> None:
         self.pattern = pattern
+        self.waker = waker
+        self.wakeup = asyncio.Event()
         self._limit = limit
         self._when_slow = when_slow
-        self._loop = loop
-        self._thread = threading.get_ident()
-        """The thread of its loop: publishing from there needs no thread-safe wake-up, which costs a system call."""
         self._queue: deque[BusMessage] = deque()
         self._lock = threading.Lock()
-        self._wakeup = asyncio.Event()
         self._overflowed = False
 
-    def offer(self, messages: list[BusMessage]) -> None:
+    def offer(self, messages: list[BusMessage]) -> bool:
+        """Queue messages. False if it was to be woken already, for messages that it has not taken yet."""
         with self._lock:
+            idle = not self._queue
             for message in messages:
                 if len(self._queue) >= self._limit and not self._make_room():
                     break
                 self._queue.append(message)
-        if threading.get_ident() == self._thread:
-            self._wakeup.set()
-            return
-        try:
-            self._loop.call_soon_threadsafe(self._wakeup.set)
-        except RuntimeError:
-            return  # its loop has closed
+            return idle or self._overflowed
 
     def _make_room(self) -> bool:
         if self._when_slow is WhenSlow.DROP_OLDEST:
@@ -150,5 +217,5 @@ class _Subscription:
                         f"A subscriber of {self.pattern} fell more than {self._limit} messages behind.",
                         "Read the log from the last event you saw, then subscribe again.",
                     )
-                self._wakeup.clear()
-            await self._wakeup.wait()
+                self.wakeup.clear()
+            await self.wakeup.wait()

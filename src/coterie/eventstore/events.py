@@ -7,7 +7,7 @@ or a newer version is an error.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from datetime import datetime
 from typing import Any, ClassVar, Generic, NamedTuple, TypeVar
 
@@ -16,6 +16,7 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 from coterie.base.clock import from_micros
 from coterie.base.errors import BadEvent, UnknownEvent
 from coterie.base.redaction import redact
+from coterie.eventstore.sqlite.compression import compress
 
 Upcaster = Callable[[dict[str, Any]], dict[str, Any]]
 
@@ -31,6 +32,8 @@ class Payload(BaseModel):
 
     kind: ClassVar[str]
     version: ClassVar[int]
+    shares_texts: ClassVar[bool] = False
+    """Whether it has texts that other events repeat; then it overrides the two methods below."""
 
     def __init_subclass__(cls, *, kind: str, version: int = 1, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
@@ -39,6 +42,14 @@ class Payload(BaseModel):
             raise TypeError(f"The event kind {kind!r} is already declared by {other.__module__}.{other.__qualname__}.")
         cls.kind, cls.version = kind, version
         _payloads[kind] = cls
+
+    def share_texts(self, number: Callable[[str], int]) -> Payload:
+        """The payload as it is stored, with repeated texts replaced by the numbers that `number` gives them."""
+        return self
+
+    def shared_numbers(self) -> Collection[int]:
+        """The numbers of all shared texts that the stored payload refers to."""
+        return ()
 
 
 def upcaster(kind: str, from_version: int) -> Callable[[Upcaster], Upcaster]:
@@ -60,9 +71,9 @@ class StoredPayload(NamedTuple):
     fields: dict[str, Any]
 
 
-Rewriter = Callable[[Callable[[], Iterator[StoredPayload]]], Iterator[tuple[int, "Payload"]]]
-"""Called with a function that reads all payloads of one stream and its forks, ordered by stream and seq, as often as it
-is called. Yields event ids with their new payloads."""
+Rewriter = Callable[[Callable[[], Iterator[StoredPayload]], Callable[[str, int], str]], Iterator[tuple[int, "Payload"]]]
+"""Called with a function that reads all payloads of one stream and its forks, ordered by id, as often as it is called,
+and one that names the stream in which an event of a stream is stored. Yields event ids with their new payloads."""
 
 
 def rewriter(kind: str, from_version: int) -> Callable[[Rewriter], Rewriter]:
@@ -133,7 +144,7 @@ def encode(payload: Payload) -> str:
     return payload.model_dump_json()
 
 
-def encode_redacted(new: NewEvent) -> tuple[NewEvent, str]:
+def encode_redacted(new: NewEvent) -> tuple[NewEvent, str | bytes]:
     """The event without secrets, and its payload as it is stored. `SecretInName` if an id or a name contains one.
 
     Every event passes this before it is stored, applied or published, so that all see the same payload.
@@ -141,14 +152,14 @@ def encode_redacted(new: NewEvent) -> tuple[NewEvent, str]:
     stream, payload, actor, _, key, turn = new
     text = encode(payload)
     if not redact.may_contain_secret(f"{text} {stream} {actor} {key} {turn}"):
-        return new, text
+        return new, compress(text)
     redact.check_names(stream, actor, key, turn)
     redacted: Payload = redact.value(payload)
     if redacted is payload:
-        return new, text
+        return new, compress(text)
     text = encode(redacted)
     try:
-        return new._replace(payload=type(payload).model_validate_json(text)), text
+        return new._replace(payload=type(payload).model_validate_json(text)), compress(text)
     except ValidationError:
         raise BadEvent(
             f"A configured secret was found in {payload.kind}, which would not be valid without it.",
@@ -158,20 +169,23 @@ def encode_redacted(new: NewEvent) -> tuple[NewEvent, str]:
 
 def decode(row: EventRow) -> AnyEvent:
     event_id, stream, seq, kind, version, text, ts, actor, cause, key, turn = row
+    payload = decode_payload(event_id, kind, version, text)
+    return Event(event_id, stream, seq, kind, version, payload, from_micros(ts), actor, cause, key, turn)
+
+
+def decode_payload(event_id: int, kind: str, version: int, text: str) -> Payload:
     payload_type = _payloads.get(kind)
     if payload_type is None or version > payload_type.version:
         raise unknown_event_error([(kind, version)])
     try:
         if version == payload_type.version:
-            payload = payload_type.model_validate_json(text)
-        else:
-            payload = payload_type.model_validate(_upcast(kind, version, payload_type.version, json.loads(text)))
+            return payload_type.model_validate_json(text)
+        return payload_type.model_validate(_upcast(kind, version, payload_type.version, json.loads(text)))
     except (ValidationError, ValueError) as error:
         raise BadEvent(
             f"Event {event_id} ({kind}, version {version}) is not valid for its kind: {error}.",
             "The log or the code that reads it is damaged: run `coterie verify`, and restore a backup if it fails.",
         ) from error
-    return Event(event_id, stream, seq, kind, version, payload, from_micros(ts), actor, cause, key, turn)
 
 
 def unknown_kinds(pairs: Iterable[tuple[str, int]]) -> list[tuple[str, int]]:

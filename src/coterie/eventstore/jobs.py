@@ -94,6 +94,9 @@ class Jobs(Protocol):
     async def next_due(self, kinds: Collection[str]) -> datetime | None: ...
 
 
-def backoff_s(attempt: int, *, first: float = 1.0, maximum: float = 3600.0) -> float:
+MAX_BACKOFF_S = 3_600.0
+
+
+def backoff_s(attempt: int, *, first: float = 1.0, maximum: float = MAX_BACKOFF_S) -> float:
     """1 s, 2 s, 4 s … at most an hour."""
     return min(first * 2.0 ** (attempt - 1), maximum)

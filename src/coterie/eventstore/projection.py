@@ -52,6 +52,9 @@ class Projection:
     """The column, in each of its tables, that holds the stream of a row; handlers write only rows of their stream. A
     fork then starts with a copy of the parent's rows as of that position. A projection without it is shared by all
     streams (usage, people), and a fork adds nothing to it."""
+    journaled: ClassVar[bool] = True
+    """Whether its tables have undo journals. Without them it takes less space, and is rebuilt if one of its events
+    becomes inactive: for events of streams that are never rewound. It cannot have derived tables then."""
     derived: ClassVar[str] = ""
     """Statements for tables that only `update_derived` fills (full-text indexes): not journaled, not hashed."""
 

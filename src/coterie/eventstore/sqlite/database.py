@@ -17,6 +17,7 @@ from typing import IO, Any
 import apsw
 
 from coterie.base.errors import Corrupt, CoterieError, DiskFull, InUse, ReadOnly, StorageError
+from coterie.eventstore.sqlite.compression import decompress
 
 Row = tuple[Any, ...]
 Value = int | float | str | bytes | None
@@ -24,6 +25,10 @@ Params = Sequence[Value]
 
 _STATEMENT_CACHE = 500
 _BUSY_MS = 5_000
+_CHECKPOINT_PAGES, _RESTART_PAGES, _MAX_PAGES = 1_000, 4_000, 10_000
+"""Pages of 4 KB in the write-ahead log from which it is copied to the database, restarted, and restarted even if the
+writer has to wait for readers."""
+_RESTART_WAIT_MS = 20
 
 
 class Rows:
@@ -65,7 +70,12 @@ def connect(path: Path, *, writable: bool) -> apsw.Connection:
             connection.execute("PRAGMA synchronous = FULL")
             connection.execute("PRAGMA recursive_triggers = ON")
             connection.execute("PRAGMA secure_delete = ON")
-        connection.execute("PRAGMA temp_store = MEMORY")
+            connection.execute(f"PRAGMA journal_size_limit = {_CHECKPOINT_PAGES * 4_096}")
+            connection.set_wal_hook(_JournalLimit())
+        connection.create_scalar_function("json_payload", _json_payload, 1, deterministic=True)
+        # In memory, SQLite would walk through all that a savepoint has saved after each statement within it: the time
+        # of a rewind would grow with the square of its turns. Small amounts stay in memory all the same.
+        connection.execute("PRAGMA temp_store = FILE")
         connection.execute("PRAGMA cache_size = -65536")
         connection.execute("SELECT count(*) FROM sqlite_schema").fetchall()
         if not writable:
@@ -73,7 +83,47 @@ def connect(path: Path, *, writable: bool) -> apsw.Connection:
     return connection
 
 
+class _JournalLimit:
+    """Checkpoints the write-ahead log after commits, so that it stays small although there are always readers.
+
+    Each passive checkpoint copies what no reader needs any more. The log can be written from its beginning again only
+    at a moment without readers: if it has grown large, the writer waits for one, first briefly, then longer.
+    """
+
+    def __init__(self) -> None:
+        self._retry_at = 0
+
+    def __call__(self, connection: apsw.Connection, database: str, pages: int) -> int:
+        if pages < _CHECKPOINT_PAGES:
+            self._retry_at = 0
+            return apsw.SQLITE_OK
+        try:
+            if pages < max(_RESTART_PAGES, self._retry_at):
+                connection.wal_checkpoint(database, apsw.SQLITE_CHECKPOINT_PASSIVE)
+            else:
+                self._retry_at = pages + _CHECKPOINT_PAGES
+                connection.set_busy_timeout(_BUSY_MS if pages > _MAX_PAGES else _RESTART_WAIT_MS)
+                connection.wal_checkpoint(database, apsw.SQLITE_CHECKPOINT_RESTART)
+        except apsw.BusyError:
+            pass  # a reader still needs it; tried again when more was written
+        finally:
+            connection.set_busy_timeout(_BUSY_MS)
+        return apsw.SQLITE_OK
+
+
+def _json_payload(*stored: Any) -> str:
+    """The SQL function by which the view `event` reads payloads."""
+    return decompress(stored[0])
+
+
 _OLD_TABLE_NAMES = {"line": "stream_lineage", "counting": "active_ranges", "view": "projection"}
+
+
+_OLD_LOG = """
+    CREATE TEMP VIEW IF NOT EXISTS log AS SELECT * FROM main.event;
+    CREATE TEMP VIEW IF NOT EXISTS shared_text AS SELECT 0 AS id, 0 AS hash, '' AS content WHERE 0;
+    CREATE TEMP VIEW IF NOT EXISTS finished_job AS SELECT 0 AS key WHERE 0;
+"""
 
 
 def alias_old_tables(connection: apsw.Connection) -> None:
@@ -84,17 +134,27 @@ def alias_old_tables(connection: apsw.Connection) -> None:
     sql = "SELECT name FROM main.sqlite_schema WHERE type = 'table' AND name IN ('line', 'counting', 'view')"
     for (old,) in connection.execute(sql).fetchall():
         connection.execute(f"CREATE TEMP VIEW IF NOT EXISTS {_OLD_TABLE_NAMES[str(old)]} AS SELECT * FROM main.{old}")
+    if connection.execute("SELECT 1 FROM main.sqlite_schema WHERE type = 'table' AND name = 'event'").fetchone():
+        connection.execute(_OLD_LOG)
+
+
+def open_with_sqlite(path: Path) -> apsw.VFSFile:
+    """Open a database file to read its bytes. Closing a descriptor of our own would release SQLite's locks on it."""
+    return apsw.VFSFile("", str(path), [apsw.SQLITE_OPEN_MAIN_DB | apsw.SQLITE_OPEN_READONLY, 0])
 
 
 def check_database_file(path: Path) -> None:
     """Raise if a file is not a database or is shorter than its header says, which SQLite would notice only later."""
     try:
-        with path.open("rb") as file:
-            header = file.read(100)
-            size = file.seek(0, 2)
-    except OSError as error:
+        file = open_with_sqlite(path)
+        try:
+            size = file.xFileSize()
+            header = file.xRead(min(100, size), 0) if size else b""
+        finally:
+            file.xClose()
+    except (apsw.Error, OSError) as error:
         raise ReadOnly(
-            f"The database {path} cannot be opened ({error.strerror}).",
+            f"The database {path} cannot be opened ({error}).",
             "Check that it is a file you may read and write.",
         ) from error
     if size == 0:
@@ -162,7 +222,7 @@ class ReadConnections:
     """One read-only connection per thread, opened on first use. Readers never block the writer."""
 
     def __init__(self, path: Path) -> None:
-        self._path = path
+        self.path = path
         self._local = threading.local()
         self._open: list[apsw.Connection] = []
         self._lock = threading.Lock()
@@ -170,7 +230,7 @@ class ReadConnections:
     def rows(self) -> Rows:
         rows: Rows | None = getattr(self._local, "rows", None)
         if rows is None:
-            connection = connect(self._path, writable=False)
+            connection = connect(self.path, writable=False)
             rows = self._local.rows = Rows(connection)
             with self._lock:
                 self._open.append(connection)
@@ -258,6 +318,19 @@ class KeyStore:
                 "CREATE TABLE IF NOT EXISTS entry(namespace TEXT, name TEXT, value TEXT NOT NULL,"
                 " PRIMARY KEY(namespace, name)) WITHOUT ROWID"
             )
+
+    @staticmethod
+    def check(path: Path) -> None:
+        """`Corrupt` if a file is not a sound key store, or has anything else in it, such as a trigger."""
+        connection = connect(path, writable=False)
+        try:
+            with translate_errors(path):
+                rows = connection.execute("SELECT type, name FROM main.sqlite_schema").fetchall()
+                sound = connection.execute("PRAGMA integrity_check(1)").fetchall() == [("ok",)]
+        finally:
+            connection.close()
+        if not sound or rows not in ([("table", "entry")], [("table", "kept")]):
+            raise Corrupt(f"{path.name} is not a sound key store.", "Restore another backup.")
 
     def get(self, namespace: str, name: str) -> str | None:
         with translate_errors(self._path):

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
+from functools import partial
 from typing import Any
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
@@ -16,11 +18,30 @@ from coterie.base.errors import JobError, LeaseLost
 from coterie.base.redaction import redact
 from coterie.base.values import MAX_DURATION_S, add_seconds
 from coterie.eventstore.events import AnyEvent, NewEvent, is_small
-from coterie.eventstore.jobs import MAX_LEASES_PER_ATTEMPT, Job, JobDied, JobState, NewJob, backoff_s
+from coterie.eventstore.jobs import MAX_BACKOFF_S, MAX_LEASES_PER_ATTEMPT, Job, JobDied, JobState, NewJob, backoff_s
 from coterie.eventstore.sqlite.database import ReadConnections, Row, Rows
 from coterie.eventstore.sqlite.writer import Writer
 
 _COLUMNS = "id, kind, key, payload, state, priority, attempts, max_attempts, run_at, cause, error, holder"
+
+
+_KEPT_FINISHED = 500
+"""How many finished jobs are kept to be looked at; of the others only the hashed keys are."""
+_FORGET_EVERY = 100
+
+
+def forget_finished_jobs(rows: Rows) -> None:
+    """Reduce all but the newest finished jobs to hashes of their keys, so that none of them is enqueued again."""
+    old = rows.all(
+        "SELECT id, key FROM job WHERE state = 'done' ORDER BY finished DESC, id DESC LIMIT -1 OFFSET ?",
+        (_KEPT_FINISHED,),
+    )
+    rows.many("INSERT OR IGNORE INTO finished_job VALUES (?)", ((_hash(key),) for _, key in old))
+    rows.many("DELETE FROM job WHERE id = ?", ((job,) for job, _ in old))
+
+
+def _hash(key: str) -> int:
+    return int.from_bytes(hashlib.blake2b(key.encode(), digest_size=8).digest(), signed=True)
 
 
 class JobTable:
@@ -30,6 +51,7 @@ class JobTable:
         self._rows = rows
         self._clock = clock
         self._ready_kinds: set[str] = set()
+        self._finished = 0
 
     def take_ready_kinds(self) -> frozenset[str]:
         """The kinds of jobs that became ready since the last call."""
@@ -45,7 +67,8 @@ class JobTable:
             self._ready_kinds.add(job.kind)
             self._rows.run(
                 "INSERT INTO job(kind, key, payload, state, priority, run_at, max_attempts, cause, created)"
-                " VALUES (?, ?, ?, 'ready', ?, ?, ?, ?, ?) ON CONFLICT(key) DO NOTHING",
+                " SELECT ?, ?, ?, 'ready', ?, ?, ?, ?, ? WHERE NOT EXISTS (SELECT 1 FROM finished_job WHERE key = ?)"
+                " ON CONFLICT(key) DO NOTHING",
                 (
                     job.kind,
                     job.key,
@@ -55,6 +78,7 @@ class JobTable:
                     job.max_attempts,
                     cause,
                     self.now(),
+                    _hash(job.key),
                 ),
             )
 
@@ -102,6 +126,9 @@ class JobTable:
             "UPDATE job SET state = 'done', lease_until = NULL, error = NULL, finished = ? WHERE id = ?",
             (self.now(), job.id),
         )
+        self._finished += 1
+        if self._finished % _FORGET_EVERY == 0:
+            forget_finished_jobs(self._rows)
 
     def postpone(self, job: Job, error: str, delay_s: float) -> None:
         self._ready_kinds.add(job.kind)
@@ -126,23 +153,37 @@ class JobTable:
             raise JobError(f"There is no dead job {job_id}.", "List them with `coterie doctor` and choose one.")
         self._ready_kinds.add(row[0])
 
+    def correct_times(self, *, leases: bool) -> None:
+        """Correct times that were computed while the clock was ahead. `leases`: of earlier processes as well."""
+        now, latest_retry = self.now(), self.now(MAX_BACKOFF_S)
+        self._rows.run(
+            "UPDATE job SET run_at = run_at - (created - ?1), created = ?1 WHERE state = 'ready' AND created > ?1",
+            (now,),
+        )
+        self._rows.run(
+            "UPDATE job SET run_at = ?1 WHERE state = 'ready' AND attempts > 0 AND run_at > ?2", (now, latest_retry)
+        )
+        if leases:
+            self._rows.run(
+                "UPDATE job SET lease_until = ?1 WHERE state = 'leased' AND lease_until > ?2", (now, latest_retry)
+            )
+
     def withdraw(self, causes: Collection[int]) -> None:
         """Withdraw unfinished jobs whose causing events became inactive."""
-        for cause in causes:
-            self._rows.run(
-                "UPDATE job SET state = 'withdrawn' WHERE cause = ? AND state IN ('ready', 'leased')",
-                (cause,),
-            )
+        for job, cause in self._rows.all("SELECT id, cause FROM job WHERE state IN ('ready', 'leased')"):
+            if cause in causes:
+                self._rows.run("UPDATE job SET state = 'withdrawn' WHERE id = ?", (job,))
 
     def reinstate(self, causes: Collection[int]) -> None:
         """Make withdrawn jobs ready again whose causing events became active."""
-        for cause in causes:
-            kinds = self._rows.all(
-                "UPDATE job SET state = 'ready', attempts = 0, holder = NULL, lease_until = NULL,"
-                " run_at = max(run_at, ?) WHERE cause = ? AND state = 'withdrawn' RETURNING kind",
-                (self.now(), cause),
-            )
-            self._ready_kinds.update(kind for (kind,) in kinds)
+        for job, kind, cause in self._rows.all("SELECT id, kind, cause FROM job WHERE state = 'withdrawn'"):
+            if cause in causes:
+                self._ready_kinds.add(kind)
+                self._rows.run(
+                    "UPDATE job SET state = 'ready', attempts = 0, holder = NULL, lease_until = NULL,"
+                    " run_at = max(run_at, ?) WHERE id = ?",
+                    (self.now(), job),
+                )
 
 
 class JobQueries:
@@ -173,10 +214,14 @@ class JobQueries:
     def state_of(self, key: str) -> JobState | None:
         """The state of the job with a key; None if there is no such job."""
         row = self._readers.rows().one("SELECT state FROM job WHERE key = ?", (key,))
+        row = row or self._readers.rows().one("SELECT 'done' FROM finished_job WHERE key = ?", (_hash(key),))
         return row[0] if row else None
 
     def count_by_state(self) -> dict[str, int]:
-        return dict(self._readers.rows().all("SELECT state, count(*) FROM job GROUP BY state ORDER BY state"))
+        rows = self._readers.rows()
+        counts: dict[str, int] = dict(rows.all("SELECT state, count(*) FROM job GROUP BY state ORDER BY state"))
+        ((forgotten,),) = rows.all("SELECT count(*) FROM finished_job")
+        return {**counts, "done": counts.get("done", 0) + forgotten} if forgotten else counts
 
 
 class SqliteJobs:
@@ -319,9 +364,13 @@ class JobSchedules:
         self._rows = rows
         self._jobs = jobs
         self._clock = clock
+        self._last_tick: datetime | None = None
 
     async def put(self, schedule: Schedule) -> None:
-        """Add or change a schedule; an unchanged one keeps its next time. The first run is after one interval."""
+        """Add or change a schedule; an unchanged one keeps its next time. The first run is after one interval.
+
+        A next time later than the regular one was computed while the clock was ahead, and is replaced.
+        """
         schedule.validate()
 
         def work() -> None:
@@ -338,7 +387,7 @@ class JobSchedules:
                 " ON CONFLICT(name) DO UPDATE SET cron = excluded.cron, every_s = excluded.every_s,"
                 " zone = excluded.zone, kind = excluded.kind, payload = excluded.payload,"
                 " next_at = CASE WHEN cron IS excluded.cron AND every_s IS excluded.every_s AND zone = excluded.zone"
-                " THEN next_at ELSE excluded.next_at END",
+                " THEN min(next_at, excluded.next_at) ELSE excluded.next_at END",
                 (schedule.name, *params, next_at),
             )
 
@@ -349,8 +398,12 @@ class JobSchedules:
 
     async def tick(self) -> int:
         """Enqueue the jobs that are due. Returns their number."""
+        now = self._clock.now()
+        if self._last_tick is None or now < self._last_tick:
+            await self._writer.run(partial(self._correct_times, first=self._last_tick is None))
+        self._last_tick = now
         due = await self.next_due()
-        if due is None or due > self._clock.now():
+        if due is None or due > now:
             return 0
         return await self._writer.run(self._enqueue_due)
 
@@ -371,6 +424,20 @@ class JobSchedules:
             )
             for name, kind, cron, every_s, zone, payload, next_at, last_at in rows
         ]
+
+    def _correct_times(self, *, first: bool) -> None:
+        """Correct what was computed while the clock was ahead: no schedule and no job waits longer than it would have.
+
+        Called at the start and whenever the clock went back.
+        """
+        now = self._clock.now()
+        for name, kind, cron, every_s, zone, next_at in self._rows.all(
+            "SELECT name, kind, cron, every_s, zone, next_at FROM schedule"
+        ):
+            regular = to_micros(Schedule(name, kind, cron, every_s, zone).next_after(now))
+            if next_at > regular:
+                self._rows.run("UPDATE schedule SET next_at = ? WHERE name = ?", (regular, name))
+        self._jobs.correct_times(leases=first)
 
     def _enqueue_due(self) -> int:
         now = self._clock.now()

@@ -153,6 +153,12 @@ class StreamLineage:
             after |= Ranges([(origin[1] + 1, origin[1] + 1)])
         return before, after
 
+    def owner(self, stream: str, seq: int) -> str:
+        """The stream in which the event with this number is stored: the stream itself, or one it was forked from."""
+        while (origin := self.parent(stream)) is not None and seq <= origin[1]:
+            stream = origin[0]
+        return stream
+
     def segments(self, stream: str, seqs: Ranges) -> list[Segment]:
         """Where the events with these numbers are stored, in order."""
         origin = self.parent(stream)

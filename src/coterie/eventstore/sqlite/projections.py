@@ -7,7 +7,7 @@ events that wrote the same rows. Projections are independent of each other, so e
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
 import apsw
 
@@ -19,6 +19,8 @@ from coterie.eventstore.sqlite.replay import CurrentEvent, Replayer, UndoJournal
 
 Progress = Callable[[int, int], None]
 """Called from time to time with the number of events replayed and the total."""
+Kinds = Mapping[int, str]
+"""Event id → kind."""
 Seed = Callable[[Projection, Rows], int]
 """Fills a projection's empty tables from a snapshot and returns the id of its last event; 0 if there is none."""
 
@@ -155,10 +157,10 @@ class LiveProjections:
             return
         old, new = self._difference(event.stream, before, after)
         for live in self._live:
-            live.reapply(old, new)
+            live.reapply(live.handled(old), live.handled(new))
             self._current.event = event.id
             live.apply(event)
-        self._on_active_changed(old - new, new - old)
+        self._on_active_changed(old.keys() - new.keys(), new.keys() - old.keys())
 
     def _fork(self, event: AnyEvent, fork: Forked, inherited: Ranges) -> None:
         now = self._lineage.active(fork.parent)
@@ -174,20 +176,20 @@ class LiveProjections:
             return
         old, new = self._difference(fork.parent, now, inherited)
         for live in self._live:
-            live.fork(event, fork, old, new)
+            live.fork(event, fork, live.handled(old), live.handled(new))
 
-    def _difference(self, stream: str, before: Ranges, after: Ranges) -> tuple[set[int], set[int]]:
-        """Ids of the stream's own events from the first affected one on: the active ones before, and those after."""
+    def _difference(self, stream: str, before: Ranges, after: Ranges) -> tuple[Kinds, Kinds]:
+        """The stream's own events from the first affected one on: the active ones before, and those after."""
         touched = (before - after) | (after - before)
         if not touched:
-            return set(), set()
+            return {}, {}
         first = touched.pairs[0][0]
         origin = self._lineage.parent(stream)
         if origin is not None:  # inherited events are applied by the fork event
             first = max(first, origin[1] + 1)
-        tail = self._rows.all("SELECT id, seq FROM event WHERE stream = ? AND seq >= ?", (stream, first))
-        old = {event_id for event_id, seq in tail if seq in before}
-        new = {event_id for event_id, seq in tail if seq in after}
+        tail = self._rows.all("SELECT id, seq, kind FROM event WHERE stream = ? AND seq >= ?", (stream, first))
+        old = {event_id: kind for event_id, seq, kind in tail if seq in before}
+        new = {event_id: kind for event_id, seq, kind in tail if seq in after}
         return old, new
 
 
@@ -202,6 +204,8 @@ class LiveProjection:
         self._replayer = Replayer([projection], rows, lineage)
         self._journals: list[UndoJournal] = []
         self._changed: dict[str, set[Row]] | None = {}
+        if projection.has_derived and not projection.journaled:
+            raise TypeError(f"The projection {projection.name} has derived tables, which need an undo journal.")
         self._floor = 0
         self.kinds = self._replayer.kinds
         self.position = 0
@@ -279,11 +283,15 @@ class LiveProjection:
                 return
         self.projection.update_derived(self._rows, changed)
 
+    def handled(self, events: Kinds) -> set[int]:
+        """Those of the events that this projection has a handler for."""
+        return {event for event, kind in events.items() if kind in self.kinds}
+
     def reapply(self, old: set[int], new: set[int]) -> None:
         """Undo the events `old`, which were active, and apply the events `new`, which are active now."""
         if not old and not new:
             return
-        if min(old | new) <= self._floor:  # older than the journal
+        if not self.projection.journaled or min(old | new) <= self._floor:  # older than the journal
             self.rebuild()
             return
         self._rows.run("SAVEPOINT reapply")
@@ -341,6 +349,10 @@ class LiveProjection:
         return conflicting
 
     def _attach(self) -> None:
+        if not self.projection.journaled:
+            for table in self.projection.tables:
+                self._rows.run(f"DROP TABLE IF EXISTS undo_{table}")
+            return
         self._journals = [UndoJournal(self._rows, table) for table in self.projection.tables]
         for journal in self._journals:
             if self.projection.stream_column is not None and not journal.has_column(self.projection.stream_column):
@@ -371,5 +383,5 @@ class LiveProjection:
 
 
 def last_event_id(rows: Rows) -> int:
-    row = rows.one("SELECT coalesce(max(id), 0) FROM event")
+    row = rows.one("SELECT coalesce(max(id), 0) FROM log")
     return row[0] if row else 0

@@ -13,8 +13,10 @@ from coterie.base.errors import BadPoint, StorageError
 from coterie.eventstore.events import COLUMNS, AnyEvent, decode
 from coterie.eventstore.log import RewindImpact
 from coterie.eventstore.sqlite.database import Params, ReadConnections, Row, Rows, translate_errors
+from coterie.eventstore.sqlite.interning import read_shared_texts
 from coterie.eventstore.sqlite.jobs import JobQueries
 from coterie.eventstore.sqlite.lineage import Ranges, StreamLineage
+from coterie.eventstore.sqlite.migrations import creation
 
 _SEQ_AT = "coalesce((SELECT seq FROM event WHERE stream = ? AND id <= ? ORDER BY seq DESC LIMIT 1), 0)"
 """The head of a stream as of an event id. Searched from the end of the stream, where readers usually are: a search by
@@ -43,27 +45,25 @@ class LogReader:
             yield rows, StreamLineage(rows)
 
     def last_id(self) -> int:
-        return int(self.query("SELECT coalesce(max(id), 0) FROM event")[0][0])
+        return int(self.query("SELECT coalesce(max(id), 0) FROM log")[0][0])
 
     def last_time(self) -> datetime | None:
         """The time of the newest event."""
-        rows = self.query("SELECT ts FROM event ORDER BY id DESC LIMIT 1")
+        rows = self.query("SELECT ts FROM log ORDER BY id DESC LIMIT 1")
         return from_micros(rows[0][0]) if rows else None
 
     def count(self) -> int:
         """How many events the log holds."""
-        return int(self.query("SELECT count(*) FROM event")[0][0])
+        return int(self.query("SELECT count(*) FROM log")[0][0])
 
     def times(self, ids: Collection[int]) -> dict[int, datetime]:
         """Event id → its time, for those of the ids that exist."""
-        rows = self.query(
-            "SELECT id, ts FROM event WHERE id IN (SELECT value FROM json_each(?))", (json.dumps([*ids]),)
-        )
+        rows = self.query("SELECT id, ts FROM log WHERE id IN (SELECT value FROM json_each(?))", (json.dumps([*ids]),))
         return {event: from_micros(ts) for event, ts in rows}
 
     def id_by_key(self, key: str) -> int | None:
         """The id of the event that was appended with an idempotency key."""
-        rows = self.query("SELECT id FROM event WHERE key = ?", (key,))
+        rows = self.query("SELECT id FROM log WHERE key = ?", (key,))
         return int(rows[0][0]) if rows else None
 
     def turn_by_key(self, key: str) -> str | None:
@@ -113,6 +113,10 @@ class LogReader:
     def migrations(self) -> list[str]:
         """The names of the schema migrations that were applied."""
         return [name for (name,) in self.query("SELECT name FROM migration ORDER BY name")]
+
+    def created(self) -> int | None:
+        """When the database was created, which tells databases apart; copies of it are the same database."""
+        return creation(self.connections.rows())
 
     def event_kinds(self) -> list[tuple[str, int]]:
         """Every kind and version of event that was ever appended."""
@@ -175,6 +179,11 @@ class LogReader:
         with self._read_transaction() as (_, lineage):
             return lineage.active(stream) if at is None else lineage.active_at(stream, at)
 
+    def shared_texts(self, numbers: Collection[int]) -> dict[int, str]:
+        """Number → shared text, for those of the numbers that exist."""
+        with translate_errors(self.path):
+            return read_shared_texts(self.connections.rows(), numbers)
+
     def events_at(self, stream: str, seqs: Ranges) -> list[AnyEvent]:
         """The events of a stream with these numbers, inherited ones included, active or not."""
         with self._read_transaction() as (_, lineage):
@@ -195,6 +204,20 @@ class LogReader:
             now, then = lineage.active(stream), lineage.active_at(stream, to)
             dropped, restored = list(lineage.events(stream, now - then)), list(lineage.events(stream, then - now))
         return RewindImpact(dropped, restored)
+
+    def seqs_of_other_turns(self, stream: str, turns: Collection[str], *, after: int) -> list[int]:
+        """The active numbers after a position whose events belong to a turn that is not among these turns."""
+        with self._read_transaction() as (rows, lineage):
+            return [
+                seq
+                for owner, low, high in lineage.segments(stream, lineage.active(stream).after(after))
+                for seq, turn in rows.run(
+                    "SELECT seq, turn FROM event WHERE stream = ? AND seq BETWEEN ? AND ? AND turn IS NOT NULL"
+                    " ORDER BY seq",
+                    (owner, low, high),
+                )
+                if turn not in turns
+            ]
 
     def turn_seqs(self, stream: str, turn: str) -> list[int]:
         with self._read_transaction() as (rows, lineage):

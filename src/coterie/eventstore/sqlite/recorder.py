@@ -15,19 +15,23 @@ from coterie.eventstore.events import (
     CONTROL_KINDS,
     AnyEvent,
     Event,
-    EventRow,
     Forked,
     NewEvent,
     Purged,
     decode,
+    encode,
     encode_redacted,
 )
 from coterie.eventstore.jobs import NewJob
+from coterie.eventstore.sqlite.compression import compress
 from coterie.eventstore.sqlite.database import Rows
+from coterie.eventstore.sqlite.interning import NameTable, SharedTexts
 from coterie.eventstore.sqlite.jobs import JobTable
 from coterie.eventstore.sqlite.projections import LiveProjections
 
-_INSERT = f"INSERT INTO event({COLUMNS}) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
+_INSERT = "INSERT INTO log VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
+LogRow = tuple[int, int, int, int, str | bytes, int, int, int | None, str | None, int | None]
+"""A row of the table `log`, where names and kinds are numbers."""
 _MAX_CACHED_HEADS = 10_000
 
 T = TypeVar("T")
@@ -40,14 +44,16 @@ class EventRecorder:
         self._jobs = jobs
         self._clock = clock
         self._heads: dict[str, int] = {}
-        self._kinds: set[tuple[str, int]] = set()
+        self._names = NameTable(rows)
+        self._texts = SharedTexts(rows)
+        self._kinds: dict[tuple[str, int], int] = {}
         self._last_id = 0
         self._applied_id = 0
         self._now = clock.now()
         self._micros = to_micros(self._now)
         """Events of one transaction have the same time."""
         self._appended: list[AnyEvent] = []
-        self._unflushed: list[EventRow] = []
+        self._unflushed: list[LogRow] = []
         self.reload()
 
     def reload(self) -> None:
@@ -55,8 +61,10 @@ class EventRecorder:
         self._heads.clear()
         self._appended.clear()
         self._unflushed.clear()
-        self._kinds = set(self._rows.run("SELECT kind, version FROM event_kind"))
-        row = self._rows.one("SELECT coalesce(max(id), 0) FROM event")
+        self._names.forget()
+        self._texts.forget()
+        self._kinds = {(kind, version): number for number, kind, version in self._rows.run("SELECT * FROM event_kind")}
+        row = self._rows.one("SELECT coalesce(max(id), 0) FROM log")
         self._last_id = row[0] if row else 0
 
     def begin(self) -> None:
@@ -92,7 +100,7 @@ class EventRecorder:
 
     def append(
         self,
-        encoded: Sequence[tuple[NewEvent, str]],
+        encoded: Sequence[tuple[NewEvent, str | bytes]],
         expect: Mapping[str, int] | None,
         jobs: Sequence[NewJob],
     ) -> list[AnyEvent]:
@@ -102,7 +110,7 @@ class EventRecorder:
         if expect:
             for stream, seq in expect.items():
                 self._check_head(stream, seq)
-        events = [self._number(new, text) for new, text in encoded]
+        events = [self._number(new, stored) for new, stored in encoded]
         self._projections.apply(events)
         if jobs:
             self._jobs.add(jobs, events[-1].id if events else None)
@@ -131,16 +139,18 @@ class EventRecorder:
             (stream, first, last),
         )
         # Control events stay: they hold no personal data, and the active events depend on them.
+        control = ", ".join(str(number) for (kind, _), number in self._kinds.items() if kind in CONTROL_KINDS)
         self._rows.run(
-            "UPDATE event SET key = NULL, turn = NULL, actor = 'purged' WHERE stream = ? AND seq BETWEEN ? AND ?"
-            " AND kind IN ('rewound', 'superseded', 'reset', 'forked')",
-            (stream, first, last),
+            "UPDATE log SET key = NULL, turn = NULL, actor = ? WHERE stream = ? AND seq BETWEEN ? AND ?"
+            f" AND kind IN ({control})",
+            (self._names.number("purged"), self._names.number(stream), first, last),
         )
         self._rows.run(
-            "DELETE FROM event WHERE stream = ? AND seq BETWEEN ? AND ?"
-            " AND kind NOT IN ('rewound', 'superseded', 'reset', 'forked')",
-            (stream, first, last),
+            f"DELETE FROM log WHERE stream = ? AND seq BETWEEN ? AND ? AND kind NOT IN ({control})",
+            (self._names.number(stream), first, last),
         )
+        self._names.remove_unused()
+        self._texts.remove_unused()
         self._rows.run(
             "INSERT INTO stream_lineage VALUES (?1, NULL, NULL, ?1, ?2)"
             " ON CONFLICT(stream) DO UPDATE SET head = max(head, ?2)",
@@ -158,7 +168,7 @@ class EventRecorder:
             if new.key is None:
                 continue
             self.flush()
-            row = self._rows.one("SELECT id FROM event WHERE key = ?", (new.key,))
+            row = self._rows.one("SELECT id FROM log WHERE key = ?", (new.key,))
             if row is None:
                 unused_key = new.key
             elif first_id is None or row[0] - index == first_id:
@@ -181,20 +191,41 @@ class EventRecorder:
                 "Read the new events and try again.",
             )
 
-    def _number(self, new: NewEvent, text: str) -> AnyEvent:
+    def _number(self, new: NewEvent, stored: str | bytes) -> AnyEvent:
         """Assign an id and a sequence number, and queue the event for insertion."""
         stream, payload, actor, cause, key, turn = new
+        if payload.shares_texts:
+            payload = payload.share_texts(self._texts.number)
+            stored = compress(encode(payload))
         kind, version = payload.kind, payload.version
         head = self._heads.get(stream)
         if head is None:
             head = self._head(stream)
         seq = payload.at + 1 if head == 0 and isinstance(payload, Forked) else head + 1
-        if (kind, version) not in self._kinds:
-            self._kinds.add((kind, version))
-            self._rows.run("INSERT INTO event_kind VALUES (?, ?)", (kind, version))
+        kind_number = self._kinds.get((kind, version))
+        if kind_number is None:
+            row = self._rows.one(
+                "INSERT INTO event_kind(kind, version) VALUES (?, ?) RETURNING id", (kind, version)
+            ) or (0,)
+            kind_number = self._kinds[kind, version] = row[0]
         self._last_id = number = self._last_id + 1
         self._heads[stream] = seq
-        self._unflushed.append((number, stream, seq, kind, version, text, self._micros, actor, cause, key, turn))
+        numbered = self._names.number
+        turn_number = None if turn is None else numbered(turn)
+        self._unflushed.append(
+            (
+                number,
+                numbered(stream),
+                seq,
+                kind_number,
+                stored,
+                self._micros,
+                numbered(actor),
+                cause,
+                key,
+                turn_number,
+            )
+        )
         if kind in CONTROL_KINDS:
             self.flush()  # the active ranges are computed from the log
         return Event(number, stream, seq, kind, version, payload, self._now, actor, cause, key, turn)

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 import apsw
@@ -57,18 +58,27 @@ class Replayer:
                     handler(self._rows, inherited)
 
 
+class ActiveStreams:
+    """The active numbers of streams, read once for each stream."""
+
+    def __init__(self, lineage: StreamLineage) -> None:
+        self._lineage = lineage
+        self._active: dict[str, Ranges] = {}
+
+    def has(self, stream: str, seq: int) -> bool:
+        ranges = self._active.get(stream)
+        if ranges is None:
+            ranges = self._active[stream] = self._lineage.active(stream)
+        return seq in ranges
+
+
 def active_events(rows: Rows, lineage: StreamLineage, kinds: Collection[str], after: int = 0) -> Iterator[AnyEvent]:
     """The active events of these kinds, in global order."""
-    active: dict[str, Ranges] = {}
-    while page := rows.all(f"SELECT {COLUMNS} FROM event WHERE id > ? ORDER BY id LIMIT {_PAGE}", (after,)):
+    active = ActiveStreams(lineage)
+    sql = f"SELECT {COLUMNS} FROM event WHERE id > ? AND kind IN ({', '.join('?' * len(kinds))})"
+    while page := rows.all(f"{sql} ORDER BY id LIMIT {_PAGE}", (after, *kinds)):
         for record in page:
-            _, stream, seq, kind, *_ = record
-            if kind not in kinds:
-                continue
-            ranges = active.get(stream)
-            if ranges is None:
-                ranges = active[stream] = lineage.active(stream)
-            if seq in ranges:
+            if active.has(record[1], record[2]):
                 yield decode(record)
         after = page[-1][0]
 
@@ -89,21 +99,41 @@ def projection_hash(rows: Rows, projection: Projection) -> str:
     return hashlib.sha256(hashes.encode()).hexdigest()
 
 
-def replayed_hash(projection: Projection, source: Rows) -> str:
-    """Replay the whole log into a temporary database and return the hash of the result."""
-    connection = apsw.Connection(":memory:")
+class ReplayedTables:
+    """The tables of some projections in a temporary database, filled by applying the events of a log in order."""
+
+    def __init__(self, rows: Rows, projections: Sequence[Projection], lineage: StreamLineage) -> None:
+        self.rows = rows
+        self._active = ActiveStreams(lineage)
+        self._replayer = Replayer(projections, rows, lineage)
+        self.kinds = self._replayer.kinds
+
+    def apply(self, event: AnyEvent) -> None:
+        if event.kind in self.kinds and self._active.has(event.stream, event.seq):
+            self._replayer.apply(event)
+
+
+@contextmanager
+def replayed_tables(projections: Sequence[Projection], source: Rows) -> Iterator[ReplayedTables]:
+    """Empty tables of the projections for a replay of the log `source`."""
+    connection = apsw.Connection("")  # on the disk if it becomes large
     try:
         rows = Rows(connection)
-        rows.run(projection.schema)
-        lineage = StreamLineage(source)
-        replayer = Replayer([projection], rows, lineage)
+        rows.run("PRAGMA cache_size = -65536; PRAGMA synchronous = OFF; PRAGMA journal_mode = OFF").fetchall()
+        for projection in projections:
+            rows.run(projection.schema)
         rows.run("BEGIN")
-        for event in active_events(source, lineage, replayer.kinds):
-            replayer.apply(event)
-        rows.run("COMMIT")
-        return projection_hash(rows, projection)
+        yield ReplayedTables(rows, projections, StreamLineage(source))
     finally:
         connection.close()
+
+
+def replayed_hash(projection: Projection, source: Rows) -> str:
+    """Replay the whole log into a temporary database and return the hash of the result."""
+    with replayed_tables([projection], source) as tables:
+        for event in active_events(source, StreamLineage(source), tables.kinds):
+            tables.apply(event)
+        return projection_hash(tables.rows, projection)
 
 
 class CurrentEvent:

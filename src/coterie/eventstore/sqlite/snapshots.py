@@ -14,6 +14,7 @@ import apsw
 from coterie.base.paths import publish_file
 from coterie.eventstore.projection import Projection
 from coterie.eventstore.sqlite.database import ReadConnections, Rows, translate_errors
+from coterie.eventstore.sqlite.migrations import creation
 from coterie.eventstore.sqlite.replay import table_hash
 
 Warn = Callable[[str], None]
@@ -35,23 +36,29 @@ def write_snapshot(connections: ReadConnections, projections: Sequence[Projectio
 
 
 def _write_tables(connections: ReadConnections, projections: Sequence[Projection], partial: Path) -> int:
-    with translate_errors(partial), connections.read_transaction() as source:
-        target = apsw.Connection(str(partial))
+    with translate_errors(partial):
+        flags = apsw.SQLITE_OPEN_READWRITE | apsw.SQLITE_OPEN_CREATE | apsw.SQLITE_OPEN_URI
+        target = apsw.Connection(str(partial), flags=flags)
         try:
             rows = Rows(target)
             rows.all("PRAGMA journal_mode = OFF; PRAGMA synchronous = OFF")  # it is published when it is complete
+            # Attached, so that SQLite copies the rows: a long read would keep the write-ahead log from shrinking.
+            rows.run("ATTACH ? AS source", (f"{connections.path.absolute().as_uri()}?mode=ro",))
             rows.run("BEGIN")
             rows.run(
                 "CREATE TABLE contents(projection TEXT, fingerprint TEXT, position INTEGER, table_name TEXT, hash TEXT,"
                 " PRIMARY KEY(projection, table_name))"
             )
             rows.run("CREATE TABLE origin(created INTEGER)")
-            rows.run("INSERT INTO origin VALUES (?)", (_creation(source),))
-            positions: dict[str, int] = dict(source.all("SELECT name, position FROM projection"))
+            rows.run("INSERT INTO origin SELECT min(applied) FROM source.migration")
+            positions: dict[str, int] = dict(rows.all("SELECT name, position FROM source.projection"))
             for projection in projections:
                 rows.run(projection.schema)
                 for table in projection.tables:
-                    _copy_table(source, rows, table)
+                    rows.run(f"INSERT INTO main.{table} SELECT * FROM source.{table}")
+            rows.run("COMMIT; DETACH source; BEGIN")
+            for projection in projections:
+                for table in projection.tables:
                     params = (
                         projection.name,
                         projection.fingerprint,
@@ -136,18 +143,12 @@ def _foreign_reason(path: Path, rows: Rows) -> str:
             connection.close()
     except apsw.Error:
         return ""
-    if created is not None and created != _creation(rows):
+    if created is not None and created != creation(rows):
         return "made from another database"
-    last = rows.one("SELECT coalesce(max(id), 0) FROM event") or (0,)
+    last = rows.one("SELECT coalesce(max(id), 0) FROM log") or (0,)
     if position is not None and int(position) > int(last[0]):
         return "with events that the log does not have, because they were made from another database or a longer log"
     return ""
-
-
-def _creation(rows: Rows) -> int | None:
-    """When the database was created, which tells databases apart; copies of it are the same database."""
-    found = rows.one("SELECT min(applied) FROM migration")
-    return found[0] if found is not None else None
 
 
 class _DamagedSnapshot(Exception):

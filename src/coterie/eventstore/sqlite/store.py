@@ -30,6 +30,7 @@ from coterie.eventstore.jobs import READY, NewJob
 from coterie.eventstore.log import RewindImpact
 from coterie.eventstore.projection import Projection
 from coterie.eventstore.sqlite.database import Params, ProcessLock, Row, Rows, connect, translate_errors
+from coterie.eventstore.sqlite.file_guard import DatabaseLost, FileGuard
 from coterie.eventstore.sqlite.jobs import JobSchedules, JobTable, SqliteJobs
 from coterie.eventstore.sqlite.lineage import Ranges
 from coterie.eventstore.sqlite.migrations import migrate, release_free_pages, rewrite_payloads
@@ -62,6 +63,10 @@ class Store:
         self._job_table = job_table
         self._rows = Rows(connection)
         self._reader = LogReader(path)
+        self._clock = clock
+        self._guard = FileGuard(path)
+        self._rescue_started = False
+        self._closed = False
         self._writer = Writer(
             connection,
             path,
@@ -70,6 +75,7 @@ class Store:
             on_commit=self._publish_committed,
             on_rollback=self._discard_uncommitted,
             state_token=lambda: recorder.last_id,
+            check_file=self._check_before_commit,
         )
         self.jobs = SqliteJobs(self._writer, self._reader.connections, job_table, recorder.encode_and_append)
         self.schedules = JobSchedules(self._writer, self._reader.connections, self._rows, job_table, clock)
@@ -94,8 +100,7 @@ class Store:
             connection = connect(path, writable=True)
             with translate_errors(path):
                 rows = Rows(connection)
-                migrate(rows, clock.now())
-                rewritten = rewrite_payloads(rows)
+                smaller = bool(migrate(rows, clock.now())) | bool(rewrite_payloads(rows))
                 if unknown := unknown_kinds(rows.all("SELECT kind, version FROM event_kind ORDER BY kind, version")):
                     raise unknown_event_error(unknown)
                 job_table = JobTable(rows, clock)
@@ -108,7 +113,7 @@ class Store:
                 rows.run("BEGIN IMMEDIATE")
                 live.open(progress, seed)
                 rows.run("COMMIT")
-                if rewritten:
+                if smaller:
                     release_free_pages(rows)
                 recorder = EventRecorder(rows, live, job_table, clock)
             return cls(path, lock, connection, live, recorder, job_table, bus or LocalBus(), clock)
@@ -120,8 +125,17 @@ class Store:
 
     def close(self) -> None:
         """Finish the queued writes, then release the file."""
+        if self._closed:
+            return
+        self._closed = True
         self._writer.close()
         self._reader.close()
+        if not self._rescue_started:
+            try:
+                self._guard.check(lambda: self._rows)
+            except DatabaseLost:
+                self._rescue()
+        self._guard.close()
         self._connection.close()
         self._lock.release()
 
@@ -244,6 +258,42 @@ class Store:
     def hashes(self) -> dict[str, str]:
         """Projection → a hash of the contents of its tables."""
         return self._writer.run_blocking(self._projections.hashes)
+
+    def check_file(self) -> None:
+        """Read the database from the disk, past all caches. Raises `StorageError` if it is not what was written."""
+        try:
+            self._guard.check(self._reader.connections.rows)
+        except DatabaseLost:
+            self._start_rescue()
+            raise
+        known = self._reader.last_id()
+        connection = connect(self.path, writable=False)
+        try:
+            with translate_errors(self.path):
+                ((last,),) = Rows(connection).all("SELECT coalesce(max(id), 0) FROM event")
+        finally:
+            connection.close()
+        if last < known and last < self._reader.last_id():  # read again: a purge may have removed the last events
+            raise DatabaseLost(
+                f"The database {self.path} ends at event {last}, but {known} was written to it.",
+                "Stop the server, then restore a backup with `coterie restore`.",
+            )
+
+    def _check_before_commit(self) -> None:
+        try:
+            self._guard.check(lambda: self._rows)
+        except DatabaseLost:
+            self._start_rescue()
+            raise
+
+    def _start_rescue(self) -> None:
+        """Save what the open file holds, once, before the next request of the writer."""
+        if not self._rescue_started:
+            self._rescue_started = True
+            self._writer.run_later(self._rescue)
+
+    def _rescue(self) -> None:
+        self._guard.rescue(self._connection, self._clock.now(), self._recorder.last_id)
 
     def _empty_journal(self) -> None:
         self._rows.run("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()

@@ -15,6 +15,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Generic, TypeVar, cast
@@ -86,9 +87,15 @@ class Writer:
         on_commit: Callable[[], None],
         on_rollback: Callable[[], None],
         state_token: Callable[[], object] = lambda: None,
+        check_file: Callable[[], None] = lambda: None,
     ) -> None:
-        """`state_token` must differ after a request that changed in-memory state; compared when a request fails."""
+        """`check_file` raises if the database file is no longer the one that was opened; called before each commit,
+        and after one that failed.
+
+        `state_token` must differ after a request that changed in-memory state; compared when a request fails.
+        """
         self._state_token = state_token
+        self._check_file = check_file
         self._connection = connection
         self._path = path
         self._begin = begin
@@ -126,6 +133,11 @@ class Writer:
         future: asyncio.Future[T] = loop.create_future()
         self._enqueue(WriteRequest(work, future, loop, outside_transaction=True))
         return await future
+
+    def run_later(self, work: Work[object]) -> None:
+        """Queue a function that needs the writer's connection but no transaction. Its result is dropped."""
+        with suppress(StorageError):  # it is closed
+            self._enqueue(WriteRequest(work, Future(), None, outside_transaction=True))
 
     def run_blocking(self, work: Work[T]) -> T:
         """Run `work` in a transaction and block until it is durable, for callers without an event loop."""
@@ -204,7 +216,7 @@ class Writer:
             self._transact(batch)
         except BaseException as error:
             if len(batch) == 1:
-                batch[0].error = self._translate(error)
+                batch[0].error = self._explain(error)
                 deliver(batch)
             else:
                 for request in batch:
@@ -237,6 +249,7 @@ class Writer:
             for request in batch:
                 self._perform(request)
             self._end()
+            self._check_file()
             execute("COMMIT")
         except BaseException:
             if self._connection.in_transaction:
@@ -252,6 +265,14 @@ class Writer:
             if (self._connection.total_changes(), self._state_token()) != before:
                 raise
             request.error = error  # it failed before it wrote anything, so the batch can go on
+
+    def _explain(self, error: BaseException) -> BaseException:
+        if isinstance(error, apsw.Error):
+            try:
+                self._check_file()
+            except StorageError as lost:
+                return lost
+        return self._translate(error)
 
     def _translate(self, error: BaseException) -> BaseException:
         return storage_error(error, self._path) if isinstance(error, apsw.Error) else error
