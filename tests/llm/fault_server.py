@@ -26,6 +26,11 @@ class Connection:
         self.anthropic = server.anthropic
         self._writer = writer
 
+    @property
+    def port(self) -> int:
+        """The client's port, which tells its connections apart."""
+        return int(self._writer.get_extra_info("peername")[1])
+
     async def status(self, code: int, error: dict[str, Any], headers: dict[str, str] | None = None) -> None:
         body = json.dumps({"type": "error", "error": error}).encode()
         lines = [f"HTTP/1.1 {code} Status", "content-type: application/json", f"content-length: {len(body)}"]

@@ -11,7 +11,16 @@ from coterie.base.config import load_config
 from coterie.base.errors import ConfigError
 from coterie.llm.errors import RoleUnset
 from coterie.llm.messages import Priority
-from coterie.llm.settings import EMBEDDED, PRESETS, Catalogue, ModelsSettings, Role, Target
+from coterie.llm.settings import (
+    EMBEDDED,
+    PRESETS,
+    Catalogue,
+    EmbeddedSettings,
+    ModelDetails,
+    ModelsSettings,
+    Role,
+    Target,
+)
 
 
 class _Root(BaseModel):
@@ -133,9 +142,28 @@ def test_an_unknown_provider_gets_a_suggestion() -> None:
 
 def test_all_presets_exist() -> None:
     wanted = {"featherless", "openai", "anthropic", "openrouter", "ollama", "lmstudio", "llamacpp", "vllm"}
+    wanted |= {"mistral", "groq", "together", "deepseek", "google"}
     assert wanted | {"openai-compatible", "embedded"} == set(PRESETS)
 
 
 def test_narrative_calls_have_priority_over_background_roles() -> None:
     assert Role.NARRATIVE.priority is Priority.PERSON
     assert Role.CORTEX.priority is Priority.BACKGROUND
+
+
+def test_l10_only_the_bundled_model_gets_a_script_and_no_analysis() -> None:
+    bundled, own_file = (
+        Catalogue(ModelsSettings()),
+        Catalogue(ModelsSettings(embedded=EmbeddedSettings(model="x.gguf"))),
+    )
+    assert (bundled.details(EMBEDDED).prompt_form, bundled.supports_analysis()) == ("script", False)
+    assert (own_file.details(EMBEDDED).prompt_form, own_file.supports_analysis()) == ("chat", True)
+    assert (bundled.uses_bundled(Role.NARRATIVE), own_file.uses_bundled(Role.NARRATIVE)) == (True, False)
+    hosted = Catalogue(ModelsSettings(roles={Role.CLASSIFIER: ("openai/gpt",)}))
+    assert hosted.supports_analysis()
+    assert hosted.supports_analysis(Role.COMPACTOR)
+    chosen = ModelDetails(prompt_form="script", analysis=False)
+    configured = Catalogue(
+        ModelsSettings(details={"embedded/smollm2": chosen}, embedded=EmbeddedSettings(model="x.gguf"))
+    )
+    assert (configured.details(EMBEDDED).prompt_form, configured.supports_analysis()) == ("script", False)

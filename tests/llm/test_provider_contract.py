@@ -10,12 +10,12 @@ import pytest
 
 from coterie.base.clock import SystemClock
 from coterie.llm.hosted import HostedProvider
-from coterie.llm.messages import CompletionRequest, Provider
+from coterie.llm.messages import CompletionRequest, Prompt, Provider
 from coterie.llm.recording import RecordedCall, RecordingProvider, ReplayProvider
 from coterie.llm.settings import Catalogue
 from tests.contracts.provider_contract import ProviderContract
 from tests.llm.conftest import settings_for
-from tests.llm.fault_server import Connection, FaultServer
+from tests.llm.fault_server import Connection, FaultServer, says
 
 
 async def answers_in_requested_format(connection: Connection) -> None:
@@ -56,3 +56,25 @@ class TestRecording(ProviderContract):
         return RecordingProvider(
             ReplayProvider("script", default=scripted), tmp_path / "recording.jsonl", SystemClock()
         )
+
+
+@pytest.mark.parametrize(("idle_s", "connections"), [(0.0, 1), (0.3, 2)])
+async def test_a_connection_is_not_used_again_after_it_was_idle(
+    openai_server: FaultServer, monkeypatch: pytest.MonkeyPatch, idle_s: float, connections: int
+) -> None:
+    """A server may close it at that moment, and then the request fails without an answer."""
+    monkeypatch.setattr("coterie.llm.hosted._KEEP_ALIVE_S", 0.2)
+    ports = set()
+
+    async def note_port(connection: Connection) -> None:
+        ports.add(connection.port)
+        await says("Hello.")(connection)
+
+    openai_server.on("first", note_port)
+    hosted = HostedProvider(Catalogue(settings_for(openai_server)).spec("here"))
+    for _ in range(2):
+        request = CompletionRequest(model="first", prompt=Prompt.of("Hello?"))
+        assert [chunk async for chunk in hosted.stream(request)]
+        await asyncio.sleep(idle_s)
+    await hosted.close()
+    assert len(ports) == connections

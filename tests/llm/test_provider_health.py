@@ -13,7 +13,8 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 import pytest
 from pydantic import SecretStr
 
-from coterie.llm.provider_health import LocalServer, ProviderHealth, check_providers, find_local_servers
+from coterie.llm.discovery import LocalServer, find_local_servers
+from coterie.llm.provider_health import ProviderHealth, check_providers
 from coterie.llm.settings import Catalogue, ModelsSettings, ProviderSettings
 
 CLOSED_PORT = "http://127.0.0.1:9"
@@ -63,7 +64,7 @@ class Provider(BaseHTTPRequestHandler):
         status = (
             503 if self.path.startswith("/failing") else 200 if keys[0] == "Bearer good" or keys[1] == "good" else 401
         )
-        if not self.path.endswith("/models"):
+        if not self.path.partition("?")[0].endswith("/models"):
             status = 404
         self.send_response(status)
         self.end_headers()
@@ -92,17 +93,20 @@ async def check(preset: str, url: str, key: str | None) -> ProviderHealth:
 async def test_valid_and_invalid_keys(address: str, preset: str) -> None:
     assert (await check(preset, address, "good")).state == "ok"
     refused = await check(preset, address, "wrong")
-    assert (refused.state, refused.what) == ("bad", "the key was refused (HTTP 401)")
-    assert "coterie secrets set cloud" in refused.fix
+    assert refused.state == "bad"
+    assert refused.what.endswith(" no longer accepts the saved key (HTTP 401).")
+    assert refused.fix == "Enter a new one in Settings → Models."
     assert "wrong" not in refused.what + refused.fix
 
 
 async def test_server_errors_and_unreachable_providers_are_noted(address: str) -> None:
-    assert (await check("openai-compatible", f"{address}/failing", "good")).what == "server error (HTTP 503)"
+    failing = await check("openai-compatible", f"{address}/failing", "good")
+    assert failing.what.endswith(" has a problem at the moment (HTTP 503).")
     with socket.create_server(("127.0.0.1", 0)) as closed:
         port = closed.getsockname()[1]
     unreachable = await check("openai-compatible", f"http://127.0.0.1:{port}", "good")
-    assert (unreachable.state, unreachable.what) == ("note", "not reached (ConnectError)")
+    assert unreachable.state == "note"
+    assert unreachable.what == f"127.0.0.1:{port} does not answer at http://127.0.0.1:{port}."
 
 
 async def test_the_embedded_model_is_not_checked() -> None:

@@ -33,7 +33,7 @@ from coterie.llm.messages import (
 from coterie.llm.provider_health import ProbeForm
 from coterie.llm.recording import RecordedCall, RecordedError, RecordingProvider, ReplayProvider
 from coterie.llm.router import Caller, Models
-from coterie.llm.settings import ModelsSettings, Role
+from coterie.llm.settings import ModelDetails, ModelsSettings, Role
 from coterie.llm.structured import classify
 from coterie.llm.usage import UsageProjection
 from tests.llm.fault_server import Behaviour, Connection, FaultServer, fails, resets_after, says
@@ -149,7 +149,8 @@ async def test_no_prompt_with_a_secret_reaches_a_provider_in_any_part_of_it() ->
     )
     for role in (Role.NARRATIVE, Role.CLASSIFIER):
         provider = ReplayProvider("embedded", [RecordedCall(say="Done."), RecordedCall(say="Done.")])
-        models = Models(ModelsSettings(), providers={"embedded": provider})
+        sees = ModelsSettings(details={"embedded/smollm2": ModelDetails(vision=True)})
+        models = Models(sees, providers={"embedded": provider})
         await models.ask(role, prompt)
         await models.stream(role, prompt).finish()
         assert len(provider.requests) == 2

@@ -363,7 +363,7 @@ async def test_a_chain_longer_than_three_fallbacks_is_refused(openai_server: Fau
 
 
 @pytest.mark.parametrize("closing", [False, True])
-async def test_a_stream_that_ends_without_a_finish_reason_is_truncated(
+async def test_l8_a_stream_that_ends_without_a_finish_reason_is_truncated(
     server: FaultServer, models: Models, closing: bool
 ) -> None:
     server.on("first", ends_without_reason("I am", " half", closing=closing))

@@ -89,7 +89,7 @@ async def test_d10_the_cap_stops_calls_with_a_clear_error(
     assert caught.value.what.startswith("Today's cap of $0.55 does not allow this call: $0.40 is spent or reserved")
     assert "local midnight, in 4 h 30 min" in caught.value.fix
     assert "usd_per_day" in caught.value.fix
-    provider = models.provider("paid")
+    provider = models.provider(Target("paid", "any"))
     assert isinstance(provider, ReplayProvider)
     assert len(provider.requests) == 2
 
@@ -143,7 +143,7 @@ async def test_failed_and_stopped_calls_are_recorded_too(
     tmp_path: Path, clock: ManualClock, stores: list[Store]
 ) -> None:
     models = open_models(tmp_path, clock, stores)
-    provider = models.provider("paid")
+    provider = models.provider(Target("paid", "any"))
     assert isinstance(provider, ReplayProvider)
     provider._entries = [RecordedCall(error=RecordedError(kind="KeyRejected"))]
     with pytest.raises(errors.KeyRejected):

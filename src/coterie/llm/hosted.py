@@ -9,11 +9,12 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncGenerator, Iterator
 from contextlib import contextmanager
+from functools import partial
 from typing import TYPE_CHECKING, Literal
 
 from coterie.base.errors import CoterieError
 from coterie.base.logging import get_logger
-from coterie.base.values import is_loopback_url, replace_surrogates
+from coterie.base.values import is_loopback_url, replace_surrogates, url_origin
 from coterie.llm.errors import BadAnswer, KeyRejected, RequestsForbidden, Unreachable
 from coterie.llm.messages import (
     Chunk,
@@ -28,6 +29,7 @@ from coterie.llm.messages import (
 from coterie.llm.settings import ProviderSpec
 
 if TYPE_CHECKING:
+    import httpx2
     from pydantic_ai.models import Model, StreamedResponse
 
 _log = get_logger(__name__)
@@ -54,6 +56,15 @@ def check_real_requests(model: str) -> None:
 
 
 _CONNECT_S = 10.0
+_KEEP_ALIVE_S = 2.0
+"""Shorter than the idle time after which servers close connections (llama.cpp: 5 s): a request on a connection that is
+being closed fails without an answer."""
+_NO_KEY = "none-needed"
+_PLAIN_HEADERS = (
+    *("host", "connection", "accept", "user-agent", "content-", "transfer-encoding", "x-stainless-"),
+    *("anthropic-version", "anthropic-beta"),
+)
+"""Prefixes of the headers that hold no credentials."""
 _REASONS: dict[str | None, Literal["stop", "length", "tool", "filter"]] = {
     "stop": "stop",
     "length": "length",
@@ -123,9 +134,13 @@ class HostedProvider:
 
         key = self._spec.api_key.get_secret_value() if self._spec.api_key else ""
         timeout = httpx2.Timeout(None, connect=_CONNECT_S)
-        # A proxy from the environment cannot reach this machine's loopback addresses.
+        # A proxy from the environment cannot reach this machine's loopback addresses. A key is for its address only.
         http = httpx2.AsyncClient(
-            timeout=timeout, trust_env=not is_loopback_url(self._spec.base_url), follow_redirects=True
+            timeout=timeout,
+            trust_env=not is_loopback_url(self._spec.base_url),
+            follow_redirects=not key,
+            limits=httpx2.Limits(max_connections=100, max_keepalive_connections=20, keepalive_expiry=_KEEP_ALIVE_S),
+            event_hooks={"request": [partial(_set_key, self._spec)]},
         )
         if self._spec.protocol == "anthropic":
             from anthropic import AsyncAnthropic
@@ -144,7 +159,7 @@ class HostedProvider:
         from pydantic_ai.providers.openai import OpenAIProvider
 
         client = AsyncOpenAI(
-            api_key=key or "none-needed",
+            api_key=key or _NO_KEY,
             base_url=self._spec.base_url,
             max_retries=0,
             timeout=timeout,
@@ -153,6 +168,20 @@ class HostedProvider:
         # The server decides whether schemas are supported, not the model's name.
         profile = OpenAIModelProfile(supports_json_schema_output=self._spec.native_schema)
         return OpenAIChatModel(name, provider=OpenAIProvider(openai_client=client), profile=profile)
+
+
+async def _set_key(spec: ProviderSpec, request: httpx2.Request) -> None:
+    """Send the key, to the address it was given for, and no other credentials.
+
+    A redirect may lead to another address, and the libraries read credentials and whole headers from environment
+    variables of their own.
+    """
+    for name in [name for name in request.headers if not name.startswith(_PLAIN_HEADERS)]:
+        del request.headers[name]
+    if url_origin(str(request.url)) == url_origin(spec.base_url):
+        key = spec.api_key.get_secret_value() if spec.api_key else _NO_KEY
+        is_anthropic = spec.protocol == "anthropic"
+        request.headers["x-api-key" if is_anthropic else "authorization"] = key if is_anthropic else f"Bearer {key}"
 
 
 def import_libraries(*protocols: str) -> None:

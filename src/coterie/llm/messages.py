@@ -11,7 +11,7 @@ from enum import IntEnum
 from types import TracebackType
 from typing import Any, Literal, Protocol, Self
 
-from pydantic import Base64Bytes, BaseModel, ConfigDict
+from pydantic import Base64Bytes, BaseModel, ConfigDict, Field, JsonValue
 
 from coterie.llm.errors import ModelError
 
@@ -55,6 +55,32 @@ class OutputSchema(_FrozenModel):
     definition: dict[str, Any]
 
 
+class ScriptLine(_FrozenModel):
+    speaker: str
+    text: str
+
+
+class Script(_FrozenModel):
+    """A prompt as dialogue of a script, which small models continue better than they follow instructions."""
+
+    speaker: str
+    """Whose line comes next."""
+    others: tuple[str, ...]
+    """The names of everybody else who is present."""
+    preface: str = ""
+    """Who and where they are, in a few sentences."""
+    examples: tuple[tuple[ScriptLine, ...], ...] = ()
+    """Exchanges that the character's author wrote."""
+    lines: tuple[ScriptLine, ...]
+    """The dialogue so far; the last line is the one to answer."""
+    author_lines: tuple[str, ...] = ()
+    """Lines by the character's author, the most fitting first, for the case that no generated line can be used."""
+    chat: bool = False
+    """Lines of a chat: they need not end with a punctuation mark."""
+    author_reply: str = ""
+    """The author's reply to a message like the one to answer; empty if there is none. It is used as it is."""
+
+
 class Prompt(_FrozenModel):
     messages: tuple[PromptMessage, ...]
     tools: tuple[ToolSpec, ...] = ()
@@ -64,6 +90,19 @@ class Prompt(_FrozenModel):
     top_p: float | None = None
     stop: tuple[str, ...] = ()
     seed: int | None = None
+    presence_penalty: float | None = None
+    frequency_penalty: float | None = None
+    extra_body: dict[str, JsonValue] = Field(default_factory=dict)
+    """Further fields of the request, such as samplers that only some providers have."""
+    script: Script | None = None
+    """The same prompt as a script, for models whose `prompt_form` is `script`."""
+
+    def without_images(self) -> Prompt:
+        """The same for a model that cannot see."""
+        if not any(message.images for message in self.messages):
+            return self
+        blind = tuple(message.model_copy(update={"images": ()}) for message in self.messages)
+        return self.model_copy(update={"messages": blind})
 
     @classmethod
     def of(cls, user: str, *, system: str | None = None, **options: Any) -> Prompt:
@@ -114,6 +153,8 @@ class Finished(_FrozenModel):
     reason: Literal["stop", "length", "tool", "filter", "other"]
     tokens: Tokens
     model: str
+    selection: str = ""
+    """How the answer was chosen among several candidates."""
 
 
 Chunk = TextDelta | ThinkingDelta | ToolCallRequested | Finished

@@ -1,15 +1,15 @@
-"""Checks of model servers: find those on this machine, test configured providers, probe a single model."""
+"""Checks of configured providers, and a probe of a single model."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Literal
 
 from pydantic import BaseModel, Field
 
-from coterie.base.untrusted import parse_json
+from coterie.llm.discovery import auth_headers, list_problem, models_url, provider_label, unreachable
 from coterie.llm.embedded.provider import EmbeddedProvider
 from coterie.llm.errors import RoleUnset
 from coterie.llm.messages import ModelAnswer, Prompt, TextDelta
@@ -19,72 +19,6 @@ from coterie.llm.structured import Classified, classify
 
 if TYPE_CHECKING:
     import httpx
-
-
-@dataclass(frozen=True)
-class LocalServer:
-    """A model server that runs on this machine, with its models."""
-
-    preset: str
-    base_url: str
-    models: tuple[str, ...]
-
-
-@dataclass(frozen=True)
-class _ServerSignature:
-    """How to recognise a kind of server by its API, and where it lists its models."""
-
-    path: str
-    marker_key: str
-    models_path: str
-    models_key: str
-    model_name_key: str
-
-
-_SIGNATURES = {
-    "ollama": _ServerSignature("/api/tags", "models", "/api/tags", "models", "name"),
-    "lmstudio": _ServerSignature("/api/v0/models", "data", "/api/v0/models", "data", "id"),
-    "llamacpp": _ServerSignature("/props", "default_generation_settings", "/v1/models", "data", "id"),
-}
-
-
-async def find_local_servers(
-    addresses: Mapping[str, str] | None = None, *, timeout_s: float = 0.5
-) -> list[LocalServer]:
-    """The servers that answer, in a fixed order. `addresses` (preset → base URL) replaces the usual loopback ports."""
-    import httpx
-
-    urls = {preset: (addresses or {}).get(preset, PRESETS[preset].base_url) for preset in _SIGNATURES}
-    async with httpx.AsyncClient(timeout=timeout_s, trust_env=False) as client:
-        servers = await asyncio.gather(*(_identify_server(client, preset, url) for preset, url in urls.items()))
-    return [server for server in servers if server is not None]
-
-
-async def _identify_server(client: httpx.AsyncClient, preset: str, base_url: str) -> LocalServer | None:
-    signature, root = _SIGNATURES[preset], base_url.removesuffix("/v1")
-    body = await _get_json(client, root + signature.path)
-    if body is None or signature.marker_key not in body:
-        return None
-    if signature.models_path != signature.path:
-        body = await _get_json(client, root + signature.models_path) or {}
-    models = body.get(signature.models_key)
-    items = models if isinstance(models, list) else []
-    names = [item.get(signature.model_name_key) for item in items if isinstance(item, dict)]
-    return LocalServer(preset, base_url, tuple(name for name in names if isinstance(name, str)))
-
-
-async def _get_json(client: httpx.AsyncClient, url: str) -> dict[str, Any] | None:
-    import httpx
-
-    try:
-        response = await client.get(url)
-        body = parse_json(response.content) if response.is_success else None
-    except (httpx.HTTPError, ValueError):
-        return None
-    return body if isinstance(body, dict) else None
-
-
-_ANTHROPIC_VERSION = "2023-06-01"
 
 
 @dataclass(frozen=True)
@@ -120,34 +54,26 @@ async def _check_provider(client: httpx.AsyncClient, spec: ProviderSpec) -> Prov
     import httpx
 
     name = spec.name
-    store_key = f"Store the right one: coterie secrets set {name}"
-    if spec.api_key is None and name in PRESETS and PRESETS[name].needs_key:
-        fix = f"Store one (coterie secrets set {name}) and refer to it in the settings."
-        return ProviderHealth(name, "bad", "no key is set", fix)
+    label = provider_label(name, spec.preset, spec.base_url)
+    if spec.api_key is None and PRESETS[spec.preset].needs_key:
+        return ProviderHealth(name, "bad", f"{label} has no key.", "Enter one in Settings → Models.")
     try:
-        response = await client.get(_models_url(spec), headers=_headers(spec))
+        response = await client.get(models_url(spec), headers=auth_headers(spec))
     except httpx.HTTPError as error:
-        fix = "Check that it runs and that the network is up."
-        return ProviderHealth(name, "note", f"not reached ({type(error).__name__})", fix)
-    if response.status_code in (401, 403):
-        return ProviderHealth(name, "bad", f"the key was refused (HTTP {response.status_code})", store_key)
-    if response.status_code >= 500:
-        return ProviderHealth(name, "note", f"server error (HTTP {response.status_code})", "Try again later.")
-    return ProviderHealth(name, "ok", "reached, and the key is accepted" if spec.api_key else "reached")
-
-
-def _models_url(spec: ProviderSpec) -> str:
-    root = spec.base_url.rstrip("/")
-    return f"{root}/v1/models" if spec.protocol == "anthropic" else f"{root}/models"
-
-
-def _headers(spec: ProviderSpec) -> dict[str, str]:
-    if spec.api_key is None:
-        return {}
-    key = spec.api_key.get_secret_value()
-    if spec.protocol == "anthropic":
-        return {"x-api-key": key, "anthropic-version": _ANTHROPIC_VERSION}
-    return {"authorization": f"Bearer {key}"}
+        problem = unreachable(label, spec.base_url, error)
+        return ProviderHealth(name, "note", problem.what, problem.fix)
+    if response.status_code in (401, 403) and spec.api_key is not None:
+        return ProviderHealth(
+            name,
+            "bad",
+            f"{label} no longer accepts the saved key (HTTP {response.status_code}).",
+            "Enter a new one in Settings → Models.",
+        )
+    if response.status_code in (401, 403) or response.status_code >= 500:
+        found = list_problem(response.status_code, label, spec)
+        if found is not None:
+            return ProviderHealth(name, "note", found.what, found.fix)
+    return ProviderHealth(name, "ok", f"{label} answers" + (" and accepts the key." if spec.api_key else "."))
 
 
 _STREAM_PROMPT = Prompt.of("Tell me in two or three sentences what a fox does at night.", max_tokens=120)
@@ -188,14 +114,19 @@ async def probe_model(
     """
     chain = (str(target),)
     single = settings.model_copy(update={"roles": {Role.NARRATIVE: chain, Role.CLASSIFIER: chain}})
-    models = Models(single, providers={target.provider: running.provider(target.provider)} if running else None)
+    models = Models(
+        single,
+        providers={target.provider: running.provider(target)} if running else None,
+        info=running.catalogue.info if running else None,
+        folder=running.catalogue.folder if running else None,
+    )
     try:
         async with models.stream(Role.NARRATIVE, _STREAM_PROMPT) as reply:
             async for chunk in reply:
                 if isinstance(chunk, TextDelta):
                     on_text(chunk.text)
         form = await classify(models, ProbeForm, _FORM_PROMPT, timeout_s=settings.deadline_s)
-        provider = models.provider(target.provider)
+        provider = models.provider(target)
         process = provider.process if isinstance(provider, EmbeddedProvider) else None
         return ProbeResult(reply.answer, form, process.memory_mb if process else None)
     finally:

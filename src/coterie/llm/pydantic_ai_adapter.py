@@ -161,6 +161,9 @@ def to_settings(prompt: Prompt) -> ModelSettings:
         "temperature": prompt.temperature,
         "top_p": prompt.top_p,
         "seed": prompt.seed,
+        "presence_penalty": prompt.presence_penalty,
+        "frequency_penalty": prompt.frequency_penalty,
+        "extra_body": prompt.extra_body or None,
         "stop_sequences": list(prompt.stop) or None,
     }
     return cast(ModelSettings, {name: value for name, value in chosen.items() if value is not None})

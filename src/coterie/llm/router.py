@@ -23,7 +23,9 @@ from coterie.base.ids import new_id
 from coterie.base.logging import get_logger
 from coterie.base.redaction import StreamRedactor, redact
 from coterie.eventstore import Store
+from coterie.llm.embedded.gguf import memory_needed_mb
 from coterie.llm.embedded.provider import EmbeddedProvider
+from coterie.llm.embedded.script import Similarity
 from coterie.llm.errors import (
     BadAnswer,
     ChainFailed,
@@ -49,8 +51,10 @@ from coterie.llm.messages import (
     ThinkingDelta,
     Tokens,
 )
+from coterie.llm.model_info import ModelInfoStore
 from coterie.llm.recording import RecordingProvider, ReplayProvider, read_recording
-from coterie.llm.settings import Catalogue, ModelsSettings, ProviderSpec, Role, Target
+from coterie.llm.samplers import Sampler, apply_sampler
+from coterie.llm.settings import Catalogue, EmbeddedSettings, ModelsSettings, ProviderSpec, Role, Target
 from coterie.llm.tokens import TokenCounter
 from coterie.llm.usage import Ledger, ModelCalled, Outcome
 
@@ -123,7 +127,7 @@ async def _read_in_time(
             yield chunk
             if isinstance(chunk, Finished):
                 return
-            problem, limit = "stopped sending and did not go on", loop.time() + spec.idle_s
+            problem, limit = "stopped sending", loop.time() + spec.idle_s
 
 
 def _empty_answer_error(target: str, end: Finished) -> ModelError:
@@ -176,6 +180,8 @@ class Caller:
 
     room: str = ""
     character: str = ""
+    sampler: Sampler | None = None
+    """How the model picks its words, where that is set; it goes before the preset of the model."""
 
 
 @dataclass
@@ -205,14 +211,19 @@ class Models:
         store: Store | None = None,
         zone: tzinfo | None = None,
         providers: Mapping[str, Provider] | None = None,
+        info: ModelInfoStore | None = None,
+        folder: Path | None = None,
         wrap: Callable[[Provider], Provider] | None = None,
         sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
+        similarity: Similarity | None = None,
     ) -> None:
         """Usage is recorded in `store`; without one it is counted for this process only. `zone` defines local days.
 
-        `providers` replace configured providers of the same name; `wrap` is applied to each provider.
+        `providers` replace configured providers of the same name; `wrap` is applied to each provider. `info` is what
+        providers report about their models, and `folder` has the downloaded ones. `similarity` of texts helps the
+        embedded model to choose among several candidates of a reply.
         """
-        self.catalogue = Catalogue(settings)
+        self.catalogue = Catalogue(settings, info, folder)
         self.tokens = TokenCounter(self.catalogue)
         self._settings = settings
         self._clock = clock or SystemClock()
@@ -220,11 +231,13 @@ class Models:
         self._cooldowns = Cooldowns(self._clock)
         self._wrap = wrap
         self._sleep = sleep
+        self._similarity = similarity
         self._overrides = dict(providers or {})
         self._providers: dict[str, Provider] = {}
         self._connections: dict[str, object] = {}
         self._replaced: list[Provider] = []
         self._prepared: set[Target] = set()
+        self._unknown_contexts: set[Target] = set()
 
     def stream(
         self,
@@ -249,10 +262,17 @@ class Models:
         task: str | None = None,
         priority: Priority | None = None,
         deadline_s: float | None = None,
+        on_text: Callable[[str], None] | None = None,
     ) -> ModelAnswer:
-        """Return a complete answer. An answer that breaks off is retried, because none of it was shown."""
+        """Return a complete answer. An answer that breaks off is retried.
+
+        `on_text` is called with all of the text so far, for a preview; it starts over with a retry.
+        """
         call = self._new_call(role, prompt, caller, task, priority, deadline_s, streamed=False)
         async with StreamedReply(call.partial, self._run(call)) as reply:
+            async for _ in reply:
+                if on_text is not None and reply.text:
+                    on_text(reply.text)
             return await reply.finish()
 
     @property
@@ -276,38 +296,79 @@ class Models:
         for provider in providers:
             await provider.close()
 
+    def sees(self, role: Role, target: Target) -> bool:
+        """Whether a model gets pictures: it is known to see, or it was chosen for what is seen."""
+        return role is Role.VISION or bool(self.catalogue.details(target).vision)
+
     def cooldown_remaining(self, target: Target) -> float:
         """Seconds until a rate-limited model may be called again; 0 if it may be called now."""
         return self._cooldowns.remaining(target)
 
     def context_window(self, role: Role, task: str | None = None) -> int | None:
         """The smallest known context size in the chain, in tokens; None if none is known."""
-        contexts = [self.catalogue.details(target).context for target in self.catalogue.chain(role, task)]
-        return min((context for context in contexts if context is not None), default=None)
+        chain = self.catalogue.chain(role, task)
+        contexts = {target: self.catalogue.details(target).context for target in chain}
+        for target in [target for target, context in contexts.items() if context is None]:
+            if target not in self._unknown_contexts:
+                self._unknown_contexts.add(target)
+                _log.warning("context_window_unknown", model=str(target), fix=f'set it in [models.details."{target}"]')
+        return min((context for context in contexts.values() if context is not None), default=None)
 
-    def provider(self, name: str) -> Provider:
-        """The provider of that name; it is created again if its address or key has changed."""
-        spec = None if name in self._overrides else self.catalogue.spec(name)
-        connection = spec and (spec.protocol, spec.base_url, spec.api_key, spec.native_schema)
+    def provider(self, target: Target) -> Provider:
+        """The provider of a model; it is created again if its address, key or file has changed.
+
+        Each embedded model has a provider of its own, because its process serves one file.
+        """
+        overridden = target.provider in self._overrides
+        spec = None if overridden else self.catalogue.spec(target.provider)
+        embedded = spec is not None and spec.protocol == "embedded" and not self._settings.replay
+        name = str(target) if embedded else target.provider
+        connection: object = spec and (spec.protocol, spec.base_url, spec.api_key, spec.native_schema)
+        if embedded:
+            connection = self._embedded_settings(target)
         if name not in self._providers or self._connections.get(name) != connection:
             if name in self._providers:
-                self._replaced.append(self._providers[name])  # a reply may still be streaming from it
-            provider = self._overrides.get(name) or self._create_provider(name)
+                self._replace(self._providers[name])
+                self.tokens.forget(target)
+            provider = self._overrides.get(target.provider) or self._create_provider(target)
             if self._settings.record:
                 provider = RecordingProvider(provider, Path(self._settings.record).expanduser(), self._clock)
             self._providers[name] = self._wrap(provider) if self._wrap else provider
             self._connections[name] = connection
         return self._providers[name]
 
-    def _create_provider(self, name: str) -> Provider:
+    def release_unused(self) -> None:
+        """Unload embedded models that no role and no task uses any more, once their calls have ended."""
+        chains = [self.catalogue.chain(role) for role in Role]
+        chains += [self.catalogue.chain(Role.WORKER, task) for task in self._settings.tasks]
+        used = {str(target) for chain in chains for target in chain}
+        for name in [name for name in self._providers if name.startswith("embedded/") and name not in used]:
+            self._replace(self._providers.pop(name))
+
+    def _replace(self, provider: Provider) -> None:
+        """Give up a provider from which a reply may still be streaming."""
+        self._replaced.append(provider)
+        if isinstance(provider, EmbeddedProvider):
+            provider.unload_when_idle()
+
+    def _create_provider(self, target: Target) -> Provider:
+        name = target.provider
         if self._settings.replay:
             return ReplayProvider(name, read_recording(Path(self._settings.replay).expanduser()), speed=1.0)
         spec = self.catalogue.spec(name)
-        return (
-            EmbeddedProvider(self._settings.embedded, self._clock)
-            if spec.protocol == "embedded"
-            else HostedProvider(spec)
-        )
+        if spec.protocol == "embedded":
+            return EmbeddedProvider(self._embedded_settings(target), self._clock, self._similarity)
+        return HostedProvider(spec)
+
+    def _embedded_settings(self, target: Target) -> EmbeddedSettings:
+        """A copy of the settings for one model: the running ones change in place."""
+        settings = self._settings.embedded
+        if not self.catalogue.is_downloaded(target):
+            return settings.model_copy()
+        weights = self.catalogue.weights(target)
+        context = self.catalogue.details(target).context or settings.context
+        memory_mb = max(settings.memory_mb, memory_needed_mb(weights, context, settings.slots))
+        return settings.model_copy(update={"model": str(weights), "context": context, "memory_mb": memory_mb})
 
     def _new_call(
         self,
@@ -376,10 +437,14 @@ class Models:
     async def _attempt(self, call: _Call, target: Target) -> AsyncGenerator[Chunk | ModelAnswer, None]:
         spec = self.catalogue.spec(target.provider)
         owner = call.caller.room or call.caller.character
-        request = CompletionRequest(model=target.model, prompt=call.prompt, priority=call.priority, owner=owner)
+        sampler = self.catalogue.sampler(target, call.caller.sampler)
+        prompt = apply_sampler(call.prompt, sampler, self.catalogue.preset_name(target.provider))
+        if not self.sees(call.role, target):
+            prompt = prompt.without_images()
+        request = CompletionRequest(model=target.model, prompt=prompt, priority=call.priority, owner=owner)
         await self._prepare(target)
-        counted = self.tokens.count_prompt(target, call.prompt)
-        expected = Tokens(input=counted, output=call.prompt.max_tokens or _DEFAULT_ANSWER_TOKENS)
+        counted = self.tokens.count_prompt(target, prompt)
+        expected = Tokens(input=counted, output=prompt.max_tokens or _DEFAULT_ANSWER_TOKENS)
         call.partial.restart(str(target))
         with self.ledger.reserve(target, expected) as reservation:
             began, first = _now(), None
@@ -387,7 +452,7 @@ class Models:
             error, end = "", None
             try:
                 async with aclosing(
-                    stream_attempt(self.provider(target.provider), request, spec, call.partial, call.deadline)
+                    stream_attempt(self.provider(target), request, spec, call.partial, call.deadline)
                 ) as chunks:
                     async for chunk in chunks:
                         if first is None:
@@ -422,6 +487,7 @@ class Models:
                         priced=price.basis,
                         first_token_ms=_ms(began, first),
                         total_ms=_ms(began, _now()) or 0.0,
+                        selection=end.selection if end else "",
                     ),
                 )
                 if outcome != "answered":

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from functools import lru_cache, partial
 from typing import TYPE_CHECKING
 
-from coterie.llm.embedded.gguf import find_weights, load_tokenizer
+from coterie.llm.embedded.gguf import load_tokenizer
 from coterie.llm.messages import Prompt, ToolSpec
 from coterie.llm.settings import Catalogue, Target
 
@@ -158,7 +158,8 @@ _PER_MESSAGE = 5
 """Tokens that a chat template adds to each message: a role, two markers, line ends."""
 _PER_REPLY = 3
 """Tokens that a template puts before the answer."""
-_PER_IMAGE = 800
+IMAGE_TOKENS = 800
+"""What a picture counts as."""
 _MAX_CACHED_COUNTS, _MAX_KEY_LENGTH = 4_000, 4_000
 """The size of the count cache, and the length above which a text's hash is the key."""
 _MAX_CACHED_TOOLS = 1_000
@@ -183,7 +184,7 @@ class TokenCounter:
         count = self.counter(target)
         total = _PER_REPLY
         for message in prompt.messages:
-            total += count(message.text) + _PER_MESSAGE + _PER_IMAGE * len(message.images)
+            total += count(message.text) + _PER_MESSAGE + IMAGE_TOKENS * len(message.images)
             for call in message.calls:
                 total += count(call.name + call.arguments)
         return total + sum(count(self._tool_json(tool)) for tool in prompt.tools)
@@ -212,6 +213,11 @@ class TokenCounter:
         if target.provider == "embedded" and target not in self._tokenizers:
             await asyncio.to_thread(self._tokenizer, target)
 
+    def forget(self, target: Target) -> None:
+        """Drop what was derived from the model's file, which has changed."""
+        self._tokenizers.pop(target, None)
+        self._count_cache.pop(target, None)
+
     def calibrate(self, target: Target, counted: int, actual: int) -> None:
         """Adjust the estimate by our count and the provider's count of the same prompt."""
         if counted <= 0 or actual <= 0 or self.is_exact(target):
@@ -225,7 +231,7 @@ class TokenCounter:
             return None
         # Finding the file takes a millisecond, and a prompt is counted in hundreds of parts.
         if target not in self._tokenizers:
-            tokenizer = load_tokenizer(find_weights(self._catalogue.settings.embedded.model))
+            tokenizer = load_tokenizer(self._catalogue.weights(target))
             if tokenizer is None:
                 return None
             self._tokenizers[target] = tokenizer

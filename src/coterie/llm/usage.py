@@ -59,6 +59,8 @@ class ModelCalled(Payload, kind="model_called"):
     """Milliseconds until the first chunk; None if there was none."""
     total_ms: float
     """Duration of this attempt in milliseconds."""
+    selection: str = ""
+    """How the answer was chosen, if the embedded model gave several candidates."""
 
 
 class ClassifierFailed(Payload, kind="classifier_failed", version=2):
@@ -123,6 +125,14 @@ class Prices:
         per_token = self._catalogue.settings.caps.unknown_usd_per_million
         return Price(round((tokens.input + tokens.output) * per_token), "assumed")
 
+    def per_million(self, target: Target) -> tuple[float, float] | None:
+        """Dollars per million tokens in and out, by the settings, the provider or the list; None if it is not known."""
+        details = self._catalogue.details(target)
+        if details.usd_per_million_in is not None and details.usd_per_million_out is not None:
+            return details.usd_per_million_in, details.usd_per_million_out
+        pair = [self._list_price(target, Tokens(input=i, output=o)) for i, o in ((1_000_000, 0), (0, 1_000_000))]
+        return None if pair[0] is None or pair[1] is None else (pair[0] / 1e6, pair[1] / 1e6)
+
     def _list_price(self, target: Target, tokens: Tokens) -> int | None:
         if target in self._unlisted:
             return None
@@ -134,7 +144,7 @@ class Prices:
             cache_read_tokens=min(tokens.cached, tokens.input),
         )
         try:
-            calculation = calc_price(usage, target.model, provider_id=target.provider)
+            calculation = calc_price(usage, target.model, provider_id=self._catalogue.preset_name(target.provider))
         except LookupError:
             self._unlisted.add(target)
             return None
@@ -146,9 +156,16 @@ class UsageTotal:
     usd_micros: int = 0
     tokens: int = 0
     calls: int = 0
+    assumed_micros: int = 0
+    """The part of the dollars that is an assumption, because the price of the model is not known."""
 
     def __add__(self, other: UsageTotal) -> UsageTotal:
-        return UsageTotal(self.usd_micros + other.usd_micros, self.tokens + other.tokens, self.calls + other.calls)
+        return UsageTotal(
+            self.usd_micros + other.usd_micros,
+            self.tokens + other.tokens,
+            self.calls + other.calls,
+            self.assumed_micros + other.assumed_micros,
+        )
 
 
 @dataclass(frozen=True, eq=False)
@@ -207,7 +224,8 @@ class Ledger:
     def settle(self, reservation: Reservation, event: ModelCalled) -> asyncio.Task[None]:
         """Replace a reservation by the actual usage, which counts immediately. The returned task stores the event."""
         if event.priced != "free":
-            actual = UsageTotal(event.usd_micros, event.tokens_in + event.tokens_out, 1)
+            assumed = event.usd_micros if event.priced == "assumed" else 0
+            actual = UsageTotal(event.usd_micros, event.tokens_in + event.tokens_out, 1, assumed)
             self._totals[event.day] = self.total(event.day) + actual
         self._reservations.pop(id(reservation), None)
         return run_once("record of a model call", self.record(event))
@@ -220,7 +238,8 @@ class Ledger:
         if self._store is None:
             return UsageTotal()
         rows = self._store.query(
-            "SELECT sum(usd_micros), sum(tokens_in + tokens_out), sum(calls) FROM llm_usage "
+            "SELECT sum(usd_micros), sum(tokens_in + tokens_out), sum(calls),"
+            " sum(CASE priced WHEN 'assumed' THEN usd_micros END) FROM llm_usage "
             "WHERE day = ? AND priced <> 'free'",
             (day,),
         )
@@ -264,6 +283,7 @@ class Ledger:
 class UsageProjection(Projection):
     name = "llm_usage"
     version = 1
+    journaled = False  # its events are in the stream of the instance, which is never rewound
     schema = """
         CREATE TABLE llm_usage(
             day TEXT, role TEXT, provider TEXT, model TEXT, character TEXT, room TEXT, priced TEXT,
@@ -323,6 +343,8 @@ class DailyUsage:
     tokens_out: int
     usd: float
     seconds: float
+    assumed: bool
+    """Whether the price of the model is not known, so that the dollars are an assumption."""
 
 
 @dataclass(frozen=True)
@@ -349,11 +371,12 @@ class UsageQueries:
         """Per day, role and model, newest day first; `since` is a date."""
         rows = self._store.query(
             "SELECT day, role, provider || '/' || model AS target, sum(calls), sum(failed), sum(stopped),"
-            " sum(tokens_in), sum(tokens_out), sum(usd_micros) / 1e6, sum(total_ms) / 1e3 FROM llm_usage WHERE day >= ?"
+            " sum(tokens_in), sum(tokens_out), sum(usd_micros) / 1e6, sum(total_ms) / 1e3,"
+            " max(priced = 'assumed') FROM llm_usage WHERE day >= ?"
             " GROUP BY day, role, target ORDER BY day DESC, role, target",
             (since,),
         )
-        return [DailyUsage(*row) for row in rows]
+        return [DailyUsage(*(*row[:-1], bool(row[-1]))) for row in rows]
 
     def room_total(self, room: str, since: str) -> tuple[int, int, float]:
         """Calls, tokens and dollars of one room since a date."""

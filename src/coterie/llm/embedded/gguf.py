@@ -9,11 +9,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO
 
 from coterie.base.errors import ConfigError
+from coterie.base.logging import get_logger
 
 if TYPE_CHECKING:
     from tiktoken import Encoding
 
 
+_log = get_logger(__name__)
 _NUMBERS = {0: "<B", 1: "<b", 2: "<H", 3: "<h", 4: "<I", 5: "<i", 6: "<f", 7: "<?", 10: "<Q", 11: "<q", 12: "<d"}
 _STRING, _ARRAY = 8, 9
 _MAX_LENGTH = 64 * 1024 * 1024
@@ -29,10 +31,38 @@ def read_metadata(path: Path) -> dict[str, Any]:
             if version < 2:
                 raise ValueError(f"version {version} is too old")
             return dict(_read_entry(file) for _ in range(entries))
-    except (OSError, ValueError, struct.error) as error:
+    except (OSError, ValueError, struct.error, RecursionError) as error:
         raise ConfigError(
             f"{path} is not a GGUF model file: {error}.", "Point embedded.model at a .gguf file."
         ) from error
+
+
+@lru_cache(maxsize=16)
+def _cached_metadata(path: Path, _changed: int) -> dict[str, Any]:
+    """The metadata without the vocabulary, which is most of it."""
+    return {name: value for name, value in read_metadata(path).items() if not isinstance(value, list)}
+
+
+def architecture_value(path: Path, name: str) -> int | None:
+    """A number that the file states about its architecture, such as `context_length`; None if it does not."""
+    metadata = _cached_metadata(path, path.stat().st_mtime_ns)
+    value = metadata.get(f"{metadata.get('general.architecture')}.{name}")
+    return value if isinstance(value, int) and value > 0 else None
+
+
+def trained_context(path: Path) -> int:
+    """The context window that the model was trained with; a small one if the file does not tell."""
+    return architecture_value(path, "context_length") or 4_096
+
+
+def memory_needed_mb(path: Path, context: int, slots: int) -> int:
+    """About how much memory a model takes: its file, the cache of keys and values, and the working buffers."""
+    layers = architecture_value(path, "block_count") or 32
+    width = architecture_value(path, "embedding_length") or 4_096
+    heads = architecture_value(path, "attention.head_count") or 32
+    groups = architecture_value(path, "attention.head_count_kv") or heads
+    cache = 2 * 2 * layers * (width // heads * groups) * context * slots
+    return round((path.stat().st_size + cache) / 1024**2 * 1.1) + 1_024
 
 
 def _read_entry(file: BinaryIO) -> tuple[str, Any]:
@@ -74,22 +104,31 @@ _SPLIT_PATTERNS = {
 
 @lru_cache(maxsize=2)
 def load_tokenizer(weights: Path) -> Encoding | None:
-    """The exact tokenizer of the model, from the vocabulary in its file; None if its split pattern is not known.
+    """The exact tokenizer of the model, from the vocabulary in its file; None if that is of an unknown kind or damaged.
 
     In a byte-level BPE vocabulary whose merges are numbered in the order in which they were learnt, a token's id is its
     rank, which is all that tiktoken needs. tests/real compares the result with llama.cpp's.
     """
     metadata = read_metadata(weights)
-    split = _SPLIT_PATTERNS.get(metadata.get("tokenizer.ggml.pre", ""))
+    split = _SPLIT_PATTERNS.get(str(metadata.get("tokenizer.ggml.pre")))
     if metadata.get("tokenizer.ggml.model") != "gpt2" or split is None:
         return None
     from tiktoken import Encoding
 
+    try:
+        ranks, special = _vocabulary(metadata["tokenizer.ggml.tokens"], metadata["tokenizer.ggml.token_type"])
+        return Encoding(weights.name, pat_str=split, mergeable_ranks=ranks, special_tokens=special)
+    except (KeyError, TypeError, ValueError) as error:  # prompts are then counted by estimate
+        _log.warning("the vocabulary of a model cannot be read", file=weights.name, error=type(error).__name__)
+        return None
+
+
+def _vocabulary(tokens: list[str], kinds: list[int]) -> tuple[dict[bytes, int], dict[str, int]]:
+    """The rank of each ordinary token, and of each special one."""
     byte_of = _bytes_by_letter()
-    kinds = metadata["tokenizer.ggml.token_type"]
     ranks: dict[bytes, int] = {}
     special: dict[str, int] = {}
-    for rank, (token, kind) in enumerate(zip(metadata["tokenizer.ggml.tokens"], kinds, strict=True)):
+    for rank, (token, kind) in enumerate(zip(tokens, kinds, strict=True)):
         if kind == _ORDINARY_TOKEN:
             ranks[bytes(byte_of[letter] for letter in token)] = rank
         else:
@@ -97,7 +136,7 @@ def load_tokenizer(weights: Path) -> Encoding | None:
     # Small vocabularies lack bytes that did not occur in training; encoding them must not fail.
     missing = (bytes([byte]) for byte in range(256) if bytes([byte]) not in ranks)
     ranks |= {byte: len(kinds) + place for place, byte in enumerate(missing)}
-    return Encoding(weights.name, pat_str=split, mergeable_ranks=ranks, special_tokens=special)
+    return ranks, special
 
 
 def _bytes_by_letter() -> dict[str, int]:

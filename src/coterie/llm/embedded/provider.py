@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import re
 import secrets
 import sys
 from collections import deque
@@ -16,6 +17,7 @@ from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import aclosing, asynccontextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from pydantic import SecretStr
 
@@ -24,9 +26,21 @@ from coterie.base.logging import get_logger
 from coterie.base.redaction import redact
 from coterie.base.supervisor import run_once
 from coterie.llm.embedded.gguf import find_weights
-from coterie.llm.errors import ModelCrashed, ModelUnavailable
+from coterie.llm.embedded.script import (
+    MAX_TOKENS,
+    TEMPERATURES,
+    Candidate,
+    ChosenLine,
+    Similarity,
+    author_line,
+    fixed_reply,
+    label,
+    script_text,
+    select,
+)
+from coterie.llm.errors import BadAnswer, BadRequest, ModelCrashed, ModelUnavailable, ServerFault, Unreachable
 from coterie.llm.hosted import HostedProvider, check_real_requests, import_libraries
-from coterie.llm.messages import Chunk, CompletionRequest, Priority
+from coterie.llm.messages import Chunk, CompletionRequest, Finished, Priority, Prompt, Script, TextDelta, Tokens
 from coterie.llm.settings import EMBEDDED_MODEL, EmbeddedSettings, ProviderSpec
 
 _log = get_logger(__name__)
@@ -137,6 +151,7 @@ class EmbeddedProcess:
             "name": EMBEDDED_MODEL,
             "context": settings.context,
             "slots": settings.slots,
+            "candidates": settings.candidates,
             "threads": settings.threads or _default_threads(),
             "memory_mb": settings.memory_mb,
             "key": key,
@@ -250,8 +265,12 @@ class EmbeddedProvider:
 
     name = "embedded"
 
-    def __init__(self, settings: EmbeddedSettings, clock: Clock | None = None) -> None:
+    def __init__(
+        self, settings: EmbeddedSettings, clock: Clock | None = None, similarity: Similarity | None = None
+    ) -> None:
+        """`similarity` helps to choose among candidates of a reply."""
         self._settings = settings
+        self._similarity = similarity
         self._queue = FairQueue(settings.slots, clock or SystemClock())
         self._start_lock = asyncio.Lock()
         self._running: _RunningModel | None = None
@@ -266,7 +285,9 @@ class EmbeddedProvider:
                 running = await self._start()
                 watch = run_once("watch the embedded model", self._kill_if_hung(running))
                 try:
-                    async with aclosing(running.client.stream(request)) as chunks:
+                    script = request.prompt.script
+                    answer = running.client.stream(request) if script is None else self._write_line(running, request)
+                    async with aclosing(answer) as chunks:
                         async for chunk in chunks:
                             running.chunks_received += 1
                             yield chunk
@@ -287,6 +308,12 @@ class EmbeddedProvider:
         """The process, while it runs."""
         return self._running.process if self._running and not self._running.process.has_exited else None
 
+    def unload_when_idle(self) -> None:
+        """Unload the model now, or as soon as its last call has ended; a later call loads it again."""
+        self._settings = self._settings.model_copy(update={"idle_unload_s": 0.01})
+        if self._queue.idle:
+            self._unload()
+
     async def close(self) -> None:
         self._cancel_unload()
         await self._stop_current()
@@ -304,6 +331,60 @@ class EmbeddedProvider:
                 )
                 self._running = _RunningModel(process, HostedProvider(_local_spec(process)))
             return self._running
+
+    async def _write_line(self, running: _RunningModel, request: CompletionRequest) -> AsyncGenerator[Chunk, None]:
+        """The next line of a script: the best of several candidates, or a line that needs no model."""
+        script = request.prompt.script
+        assert script is not None  # noqa: S101 - the caller has checked it
+        choose = self._settings.candidates > 1
+        selection, tokens = fixed_reply(script) if choose else None, Tokens()
+        for temperature in TEMPERATURES if selection is None else ():
+            candidates, used = await self._complete(running, request.prompt, script, temperature)
+            running.chunks_received += 1
+            tokens = Tokens(input=tokens.input + used.input, output=tokens.output + used.output)
+            if not choose:
+                selection = ChosenLine(candidates[0].text.strip(), "")
+                break
+            # Rules and vectors take milliseconds, but the first call loads the vectors.
+            selection = await asyncio.to_thread(select, script, candidates, self._similarity)
+            if selection is not None:
+                break
+        selection = selection or author_line(script)
+        _log.info("line_selected", owner=request.owner, how=selection.description)
+        for piece in re.findall(r"\S+\s*", selection.text):
+            yield TextDelta(text=piece)
+        yield Finished(reason="stop", tokens=tokens, model=request.model, selection=selection.description)
+
+    async def _complete(
+        self, running: _RunningModel, prompt: Prompt, script: Script, temperature: float
+    ) -> tuple[list[Candidate], Tokens]:
+        import httpx
+
+        names = [label(script, name) for name in (script.speaker, *script.others)]
+        body = {
+            "prompt": script_text(script),
+            "n": self._settings.candidates,
+            "n_predict": min(MAX_TOKENS, prompt.max_tokens or MAX_TOKENS),
+            "stop": ["\n", *(f" {name}:" for name in names)],
+            "temperature": temperature,
+            "n_probs": 1,
+            "cache_prompt": True,
+            **({} if prompt.seed is None else {"seed": prompt.seed}),
+        }
+        headers = {"authorization": f"Bearer {running.process.key}"}
+        try:
+            async with httpx.AsyncClient(trust_env=False, timeout=None, headers=headers) as client:  # noqa: S113 - the router has the limits
+                response = await client.post(f"{running.process.url}/completion", json=body)
+        except httpx.HTTPError as error:
+            raise Unreachable("The connection to the embedded model was lost.", "Try again.") from error
+        if response.status_code == 400:
+            raise BadRequest("The embedded model refused the prompt: it is too long.", "Shorten the message.")
+        if response.status_code != 200:
+            raise ServerFault(f"The embedded model failed ({response.status_code}).", "Try again.")
+        try:
+            return _read_candidates(response.json())
+        except (KeyError, TypeError, ValueError) as error:
+            raise BadAnswer("The embedded model sent an invalid response.", "Try again.") from error
 
     async def _kill_if_hung(self, running: _RunningModel) -> None:
         """Kill the process if it sends nothing and does not answer health checks.
@@ -339,6 +420,16 @@ class EmbeddedProvider:
             task = run_once("stop the embedded model", _stop(running))
             self._stop_tasks.add(task)
             task.add_done_callback(self._stop_tasks.discard)
+
+
+def _read_candidates(completions: Any) -> tuple[list[Candidate], Tokens]:
+    results: list[dict[str, Any]] = completions if isinstance(completions, list) else [completions]
+    candidates = []
+    for result in results:
+        logs = [float(token["logprob"]) for token in result.get("completion_probabilities", ())]
+        candidates.append(Candidate(str(result["content"]), sum(logs) / len(logs) if logs else 0.0))
+    written = sum(int(result["tokens_predicted"]) for result in results)
+    return candidates, Tokens(input=int(results[0]["tokens_evaluated"]), output=written)
 
 
 async def _stop(running: _RunningModel) -> None:

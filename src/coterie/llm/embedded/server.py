@@ -40,9 +40,11 @@ def _serve(options: dict[str, object]):  # type: ignore[no-untyped-def]  # the l
     slots, context = int(str(options["slots"])), int(str(options["context"]))
     params = xllamacpp.CommonParams()
     params.model.path = str(options["weights"])
-    params.n_parallel = slots
+    # Candidates of one reply share its prompt, so they need a sequence each, but hardly more memory.
+    params.n_parallel = slots * int(str(options["candidates"]))
+    params.kv_unified = True
+    params.kv_unified_per_slot = context
     params.n_ctx = context * slots
-    params.kv_unified = False
     params.n_predict = _DEFAULT_MAX_TOKENS
     params.cache_ram_mib = 0
     # Reading a prompt is one long step that all cores shorten. Writing is many short steps, each as slow as the slowest
