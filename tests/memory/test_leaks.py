@@ -1,6 +1,6 @@
 """M2: planted secrets do not leak, and the check finds a leak if there is one.
 
-`bench.recall_leaks` has the large run.
+`bench.leaks` has the large run.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from bench.recall_leaks import check_leaks
+from bench.leaks import check_leaks
 from coterie.memory import Memory, recall
 from coterie.memory.access import Viewpoint
 from coterie.memory.index.owner_index import Bools, OwnerIndex

@@ -4,6 +4,11 @@ NoSuchCharacter          there is no character of that name or id
 BadCharacter             a name or text that a character cannot have; nothing was stored
 ConfirmationMismatch     the name typed to confirm is not the character's
 NoSuchPerson             there is no person of that name or account
+NoSuchLorebook           there is no lorebook of that id
+NoSuchPersona            there is no persona of that id
+BadEntry                 an entry of a lorebook that cannot be stored
+BadPicture               the file is no picture, or too large
+NoSuchEntry              the lorebook has no entry of that key
 BadCode                  a code that was used, has expired, or was never issued
 
 CardError                the file cannot become a character; it was not imported
@@ -24,6 +29,26 @@ class CardError(CoterieError):
 
 class NotACard(CardError):
     pass
+
+
+class NoSuchLorebook(CoterieError):
+    http_status = 404
+
+
+class NoSuchPersona(CoterieError):
+    http_status = 404
+
+
+class BadPicture(CoterieError):
+    http_status = 422
+
+
+class NoSuchEntry(CoterieError):
+    http_status = 404
+
+
+class BadEntry(CoterieError):
+    http_status = 422
 
 
 class BrokenCard(CardError):
@@ -57,4 +82,9 @@ class NoSuchPerson(CoterieError):
 
 
 class BadCode(CoterieError):
+    exit_code = 22
+
+
+class NoSuchKey(CoterieError):
+    http_status = 404
     exit_code = 22

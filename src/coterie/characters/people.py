@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import secrets
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
@@ -203,7 +204,7 @@ class PeopleQueries:
             return Person(OWNER, rows[0][0] if rows else "You")
         rows = self._log.query("SELECT name FROM person WHERE id = ?", (person,))
         if not rows:
-            raise NoSuchPerson(f"There is no person {person}.", "List them with `coterie people list`.")
+            raise NoSuchPerson(f"There is no person {person}.", "Settings → People lists them.")
         return Person(person, rows[0][0])
 
     def find(self, name: str) -> Person:
@@ -301,14 +302,22 @@ class People(PeopleQueries):
         await self._store.append([NewEvent(_STREAM, payload)])
         return request
 
-    async def approve(self, code: str, person_name: str | None = None) -> tuple[Person, PairingRequest]:
-        """Approve a pairing request: as a new person, or as an existing one."""
+    def request_with(self, code: str) -> PairingRequest:
+        """The open pairing request with this code; `BadCode` if there is none."""
         requests = {_normalize(request.code): request for request in self.open_pairing_requests()}
         request = requests.get(_normalize(code))
         if request is None:
             raise BadCode(
-                "There is no request with this code.", "It may have expired: `coterie people list` shows requests."
+                "There is no request with this code.", "It may have expired: Settings → People shows open requests."
             )
+        return request
+
+    async def approve(
+        self, code: str, person_name: str | None = None, character: str | None = None
+    ) -> tuple[Person, PairingRequest]:
+        """Approve a pairing request: as a new person, or as an existing one, who may talk to this character from now
+        on."""
+        request = self.request_with(code)
         payloads: list[Payload] = []
         if person_name is None:
             person = Person(new_id(), request.name or request.account)
@@ -318,6 +327,8 @@ class People(PeopleQueries):
         surface, account = request.surface, request.account
         payloads.append(IdentityLinked(person=person.id, surface=surface, account=account, name=request.name))
         payloads.append(PairingSettled(surface=surface, account=account))
+        if character and not person.is_owner:
+            payloads.append(CharacterAllowed(person=person.id, character=character))
         await self._store.append([NewEvent(_STREAM, payload, OWNER) for payload in payloads])
         return person, request
 
@@ -327,19 +338,29 @@ class People(PeopleQueries):
             linked = IdentityLinked(person=OWNER, surface=surface, account=account)
             await self._store.append([NewEvent(_STREAM, linked, OWNER)])
 
-    async def restore(self, person: str, name: str, surface: str, account: str) -> Person:
-        """Restore a person from a platform's records."""
-        payloads: list[Payload] = [IdentityLinked(person=person, surface=surface, account=account)]
+    async def restore(
+        self,
+        person: str,
+        name: str,
+        accounts: Sequence[tuple[str, str, str]],
+        characters: Sequence[str] = (),
+    ) -> Person:
+        """Restore a person from a platform's records, with their accounts (surface, id, name) and the characters they
+        may talk to."""
+        payloads: list[Payload] = [
+            IdentityLinked(person=person, surface=surface, account=account, name=account_name)
+            for surface, account, account_name in accounts
+        ]
+        payloads += [CharacterAllowed(person=person, character=character) for character in characters]
         if person != OWNER and not self._store.query("SELECT 1 FROM person WHERE id = ?", (person,)):
             payloads.insert(0, PersonAdded(person=person, name=name))
-        await self._store.append([NewEvent(_STREAM, payload) for payload in payloads])
+        if payloads:
+            await self._store.append([NewEvent(_STREAM, payload) for payload in payloads])
         return self.person(person)
 
     async def unlink(self, surface: str, account: str) -> None:
         if self.by_account(surface, account) is None:
-            raise NoSuchPerson(
-                f"{account} on {surface} belongs to no person.", "List accounts with `coterie people list`."
-            )
+            raise NoSuchPerson(f"{account} on {surface} belongs to no person.", "Settings → People lists accounts.")
         await self._store.append([NewEvent(_STREAM, IdentityUnlinked(surface=surface, account=account), OWNER)])
 
     async def allow(self, person: str, character: str, allowed: bool = True) -> None:

@@ -143,7 +143,7 @@ class CharacterQueries:
             (version, character_id),
         )
         if not rows:
-            raise NoSuchCharacter(f"There is no character {character_id}.", "List them with `coterie characters list`.")
+            raise NoSuchCharacter(f"There is no character {character_id}.", "The page lists all characters.")
         return _character(rows[0])
 
     def reset_at(self, character_id: str) -> datetime | None:

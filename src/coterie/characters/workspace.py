@@ -6,21 +6,47 @@ The log has the card's text; its pictures and other files are too large for the 
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable
+import hashlib
+import re
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 from typing import get_args
 
-from coterie.base.errors import ReadOnly
-from coterie.base.paths import write_atomic
+from coterie.base.errors import ReadOnly, UnsafePath
+from coterie.base.folders import Folder
 from coterie.base.redaction import redact
 from coterie.characters.cards.card import Card, CardFormat
-from coterie.characters.cards.import_export import import_card
-from coterie.characters.errors import CardError
-from coterie.characters.service import Character, OwnerProfile
+from coterie.characters.cards.import_export import export_card, import_card, strip_cards
+from coterie.characters.errors import BadPicture, CardError
+from coterie.characters.prompt_texts import PromptTexts
+from coterie.characters.service import OWNER, Character, OwnerProfile
+from coterie.characters.starter_characters import portrait_for
 
+OWNER_FILES, PEOPLE_FILES = "files", "people"
 _PICTURE_FORMATS: tuple[CardFormat, ...] = ("png", "charx")
+_PERSON_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,63}")
+_SHARED_TEXTS = ("SOUL.md", "IDENTITY.md")
+
+
+def people_folder(people: Iterable[str]) -> str:
+    """The folder, in a character's workspace, of the files that belong to exactly these people.
+
+    It follows the rule for memories: what one set of people has is not disclosed to another. The owner alone has the
+    folder that every file was in before there were folders per person.
+    """
+    names = sorted(set(people))
+    if names == [OWNER]:
+        return OWNER_FILES
+    if len(names) == 1 and _PERSON_ID.fullmatch(names[0]):
+        return f"{PEOPLE_FILES}/{names[0]}"
+    digest = hashlib.sha256("\n".join(names).encode("utf-8", "surrogatepass")).hexdigest()[:32]
+    return f"{PEOPLE_FILES}/group.{digest}"  # no id of a person contains a dot
+
+
+_DRAWN_PORTRAIT = "portrait.svg"
+SVG = "image/svg+xml"
 
 
 @dataclass(frozen=True)
@@ -30,9 +56,14 @@ class Portrait:
     version: int
     """Changes with the picture."""
 
+    @property
+    def is_drawing(self) -> bool:
+        """Whether it is SVG, which messengers do not show."""
+        return self.media_type == SVG
+
 
 def read_portrait(workspace: Path) -> Portrait | None:
-    """The picture of the card in a character's folder."""
+    """The picture of the card in a character's folder, or the drawn one of a ready-made character."""
     for kind in _PICTURE_FORMATS:
         file = workspace / f"card.{kind}"
         try:
@@ -41,22 +72,27 @@ def read_portrait(workspace: Path) -> Portrait | None:
             continue
         if (portrait := _load_portrait(file, changed)) is not None:
             return portrait
-    return None
+    try:
+        changed = (workspace / _DRAWN_PORTRAIT).stat().st_mtime_ns
+        return Portrait(_read(workspace, _DRAWN_PORTRAIT), SVG, changed)
+    except (OSError, UnsafePath):
+        return None
 
 
 @lru_cache(maxsize=32)
 def _load_portrait(file: Path, changed: int) -> Portrait | None:
     try:
-        card = import_card(file.read_bytes(), file.name).card
-    except (OSError, CardError):
+        card = import_card(_read(file.parent, file.name), file.name).card
+    except (OSError, UnsafePath, CardError):
         return None
     for data in (card.picture, card.main_icon):
-        if data is not None and (kind := _media_type(data)):
+        if data is not None and (kind := media_type(data)):
             return Portrait(data, kind, changed)
     return None
 
 
-def _media_type(data: bytes) -> str:
+def media_type(data: bytes) -> str:
+    """The type of a picture; empty if it is none that a page shows."""
     if data.startswith(b"\x89PNG\r\n\x1a\n"):
         return "image/png"
     if data.startswith(b"\xff\xd8\xff"):
@@ -105,6 +141,10 @@ class Workspaces:
     def folder(self, character_id: str) -> Path:
         return self._root / (self._folder_name(character_id) or character_id)
 
+    def prompts(self, character_id: str = "") -> PromptTexts:
+        """The instructions to models: of a character, or the shared ones."""
+        return PromptTexts(self.folder(character_id) if character_id else None, self._shared)
+
     def prepare(self, character: Character, owner: OwnerProfile) -> Path:
         """Create the folder with its templates. Existing files are kept."""
         folder = self.folder(character.id)
@@ -120,7 +160,24 @@ class Workspaces:
         for name, text in templates.items():
             if not (folder / name).exists():
                 self._write(folder / name, f"{_UNTOUCHED}\n{text}".encode())
+        drawn = portrait_for(character.identity.kickoff)
+        if drawn is not None and not (folder / _DRAWN_PORTRAIT).exists():
+            self._write(folder / _DRAWN_PORTRAIT, drawn)
         return folder
+
+    def people_folder(self, character_id: str, people: Iterable[str]) -> Path:
+        """The folder of the files that a character has from, and for, exactly these people; created if necessary."""
+        folder = self.folder(character_id)
+        relative = people_folder(people)
+        with Folder.open(folder, create=True) as opened:
+            opened.subfolder(relative, create=True, mode=0o700).close()
+        return folder / relative
+
+    def shared_texts(self, character_id: str) -> dict[str, Path]:
+        """The texts about the character that everybody's workers may read, by name."""
+        folder = self.folder(character_id)
+        paths = {name: folder / name for name in _SHARED_TEXTS}
+        return {name: path for name, path in paths.items() if path.is_file() and not path.is_symlink()}
 
     def texts(self, character_id: str) -> WorkspaceTexts:
         """The texts from the character's folder, else from the shared one; unchanged templates count as empty."""
@@ -132,8 +189,8 @@ class Workspaces:
     def _read_text(self, character_id: str, name: str) -> str:
         for folder in (self.folder(character_id), self._shared):
             try:
-                text = (folder / name).read_text(encoding="utf-8", errors="replace") if folder else ""
-            except OSError:
+                text = _read(folder, name).decode(errors="replace") if folder else ""
+            except (OSError, UnsafePath):
                 continue
             if text.strip() and not text.startswith(_UNTOUCHED):
                 return redact(text[:_MAX_CHARS].strip())  # it is logged with the prompt
@@ -145,23 +202,38 @@ class Workspaces:
             (self.folder(character_id) / f"card.{other}").unlink(missing_ok=True)
         self._write(self.folder(character_id) / f"card.{kind}", data)
 
+    def set_portrait(self, character: Character, data: bytes) -> None:
+        """Make a PNG the picture of the character's card; its other files stay."""
+        picture = strip_cards(data) if media_type(data) == "image/png" else None
+        if picture is None:
+            raise BadPicture("This is not an intact PNG picture.", "Save it as PNG, and upload that.")
+        card = self.card_with_files(character)
+        kind: CardFormat = "charx" if card.files else "png"
+        changed = Card.read(card.document, card.files, picture)
+        self.save_card(character.id, export_card(changed, kind).data, kind)
+
     def card_with_files(self, character: Character) -> Card:
         """The character as a card, with its pictures and files."""
         card = character.identity.to_card(character.card)
         for kind in _PICTURE_FORMATS:
             file = self.folder(character.id) / f"card.{kind}"
             try:
-                stored = import_card(file.read_bytes(), file.name).card
-            except (OSError, CardError):
+                stored = import_card(_read(file.parent, file.name), file.name).card
+            except (OSError, UnsafePath, CardError):
                 continue  # missing or changed by hand; the card itself is in the log
             return Card.read(card.document, stored.files, stored.picture)
         return card
 
     def _write(self, path: Path, data: bytes) -> None:
         try:
-            path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-            write_atomic(path, data, durable=False)
+            with Folder.open(path.parent, create=True) as folder:
+                folder.write(path.name, data)
         except OSError as error:
             raise ReadOnly(
                 f"{path} cannot be written ({error.strerror}).", "Give yourself write access to that folder."
             ) from error
+
+
+def _read(folder: Path, name: str) -> bytes:
+    with Folder.open(folder) as opened:
+        return opened.read(name)

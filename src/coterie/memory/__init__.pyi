@@ -15,6 +15,15 @@ from .extraction import ExtractionTurn as ExtractionTurn
 from .extraction import Extractor as Extractor
 from .extraction import Operation as Operation
 from .extraction import Operations as Operations
+from .extraction import operation_problem as operation_problem
+from .extraction import text_with_subject as text_with_subject
+from .index.chosen_embedders import EndpointEmbedder as EndpointEmbedder
+from .index.chosen_embedders import FastEmbedder as FastEmbedder
+from .index.chosen_embedders import MemorySettings as MemorySettings
+from .index.embedders import Embedder as Embedder
+from .index.embedders import embed_checked as embed_checked
+from .index.embedders import static_embedder as static_embedder
+from .index.embedders import text_similarity as text_similarity
 from .jsonl import export_lines as export_lines
 from .jsonl import import_lines as import_lines
 from .jsonl import in_batches as in_batches

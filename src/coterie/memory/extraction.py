@@ -138,7 +138,7 @@ class Extraction:
         known = {memory.id: memory for memory in request.known}
         for operation in answer.operations:
             evidence = [source for source in request.turns if source.id in operation.evidence]
-            if why := _refusal(operation, evidence, known):
+            if why := operation_problem(operation, evidence, known):
                 refused.append((operation, why))
                 continue
             if operation.op == "NOOP":
@@ -157,7 +157,7 @@ class Extraction:
     ) -> PlannedWrite:
         speaker = evidence[0].speaker
         others = [person for person in operation.about if display_name(person) != display_name(speaker)]
-        text = _with_subject(operation.text.strip(), speaker, operation.about)
+        text = text_with_subject(operation.text.strip(), speaker, operation.about)
         new = NewMemory(
             text=remove_contacts(text) if others else text,
             owner=request.owner,
@@ -201,7 +201,7 @@ class Extraction:
         return PlannedWrite(target, "known", [NewEvent(request.room, payload, actor, turn=turn)])
 
 
-def _refusal(operation: Operation, evidence: list[ExtractionTurn], known: dict[str, MemoryRecord]) -> str:
+def operation_problem(operation: Operation, evidence: list[ExtractionTurn], known: dict[str, MemoryRecord]) -> str:
     """Why an operation is refused; empty if it is accepted."""
     if not evidence:
         return "it names none of the turns as evidence"
@@ -225,7 +225,7 @@ def _refusal(operation: Operation, evidence: list[ExtractionTurn], known: dict[s
     return ""
 
 
-def _with_subject(text: str, speaker: str, about: Sequence[str]) -> str:
+def text_with_subject(text: str, speaker: str, about: Sequence[str]) -> str:
     """Put the subject in front of a sentence that names none, such as "Has a PhD"."""
     people = [person for person in (*about, speaker) if person]
     if (

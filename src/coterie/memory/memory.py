@@ -22,7 +22,14 @@ from coterie.memory.events import (
     MemorySuperseded,
     MemoryUsed,
 )
-from coterie.memory.extraction import Extraction, ExtractionResult, ExtractionTurn, Extractor
+from coterie.memory.extraction import (
+    Extraction,
+    ExtractionRequest,
+    ExtractionResult,
+    ExtractionTurn,
+    Extractor,
+    Operations,
+)
 from coterie.memory.index.embedders import Embedder
 from coterie.memory.index.search_index import check_index
 from coterie.memory.index.vectors import EmbeddingWorker, VectorStore
@@ -254,11 +261,27 @@ class Memory:
         **setting: Any,
     ) -> ExtractionResult:
         """Extract facts from turns with a model. Its proposals are checked before they are stored."""
+        request = self.prepare_extraction(turns, owner=owner, room=room, witnesses=witnesses, **setting)
+        return self.store_extraction(request, extractor(request))
+
+    def prepare_extraction(
+        self,
+        turns: Sequence[ExtractionTurn],
+        *,
+        owner: str = DEFAULT_OWNER,
+        room: str = DEFAULT_ROOM,
+        witnesses: Sequence[str] = (),
+        **setting: Any,
+    ) -> ExtractionRequest:
+        """The first half of `extract`, for callers that await a model."""
         present = tuple(witnesses) or (owner, *(turn.speaker for turn in turns))
-        request = self.extraction.prepare(
+        return self.extraction.prepare(
             turns, owner=owner, room=room, witnesses=present, now=self._clock.now(), **setting
         )
-        result = self.extraction.plan(request, extractor(request))
+
+    def store_extraction(self, request: ExtractionRequest, proposed: Operations) -> ExtractionResult:
+        """The second half of `extract`: check what was proposed and store what passes."""
+        result = self.extraction.plan(request, proposed)
         if result.new_events:
             self.store.append_blocking(result.new_events)
         return result

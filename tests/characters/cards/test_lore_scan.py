@@ -12,7 +12,7 @@ import regex
 from hypothesis import given
 from hypothesis import strategies as st
 
-from coterie.characters.cards import Lorebook, LoreContext, LoreResult, Macros, find_lore
+from coterie.characters.cards import Lorebook, LoreContext, LoreResult, Macros, find_lore, find_lore_in
 from coterie.characters.cards.lore_scan import KeyMatcher, _has_word
 from coterie.characters.cards.parsing import Document
 from coterie.characters.errors import NotACard
@@ -222,7 +222,7 @@ def test_macros_in_keys_are_expanded() -> None:
         ("@@activate_only_every 2", {"replies": 3}, False),
         ("@@activate_only_every 2", {"replies": 4}, True),
         ("@@dont_activate", {}, False),
-        ("@@dont_activate_after_match", {"matched_before": {0}}, False),
+        ("@@dont_activate_after_match", {"matched_before": {("", "at-0"): 0}}, False),
         ("@@dont_activate_after_match", {}, True),
         ("@@is_greeting 1", {"greeting": 0}, False),
         ("@@is_greeting 1", {"greeting": 1}, True),
@@ -242,7 +242,11 @@ def test_s9_decorators_for_conditions(decorator: str, moment: dict[str, Any], ex
 
 @pytest.mark.parametrize(
     ("decorator", "moment"),
-    [("@@activate", {}), ("@@dont_activate\n@@activate", {}), ("@@keep_activate_after_match", {"matched_before": {0}})],
+    [
+        ("@@activate", {}),
+        ("@@dont_activate\n@@activate", {}),
+        ("@@keep_activate_after_match", {"matched_before": {("", "at-0"): 0}}),
+    ],
 )
 def test_s9_decorators_that_need_no_key(decorator: str, moment: dict[str, Any]) -> None:
     assert matched([entry(f"{decorator}\nx", "key")], "nothing", **moment) == ["x"]
@@ -272,6 +276,108 @@ def test_every_match_has_a_reason() -> None:
         book={"recursive_scanning": True},
     )
     assert [lore.why for lore in found.included] == ["“key” said", "constant", "“lamp” in other lore"]
+
+
+def timed(count: int, last: int | None = None, **extensions: Any) -> list[str]:
+    """What a scan uses when the chat has so many messages, and the entry last matched at `last`."""
+    lamp = entry("x", "lamp", extensions=extensions)
+    before = {} if last is None else {("", "at-0"): last}
+    said = "the lamp" if count % 2 else "nothing"
+    return matched([lamp], said, message_count=count, matched_before=before)
+
+
+def test_s9_a_sticky_entry_stays_for_some_messages() -> None:
+    assert timed(1, sticky=3) == ["x"]
+    assert timed(2, 1, sticky=3) == ["x"]
+    assert timed(4, 1, sticky=3) == []
+    assert timed(2, 1) == []
+
+
+def test_s9_a_cooldown_begins_after_the_stickiness() -> None:
+    assert timed(3, 1, cooldown=2) == ["x"]
+    assert timed(3, 1, cooldown=3) == []
+    assert timed(5, 1, cooldown=2, sticky=3) == []
+    assert timed(7, 1, cooldown=2, sticky=3) == ["x"]
+    assert timed(1, 1, cooldown=9) == ["x"]  # the same message again: another reply to it is asked for
+
+
+def test_s9_a_delayed_entry_waits_for_a_number_of_messages() -> None:
+    assert timed(3, delay=4) == []
+    assert timed(5, delay=4) == ["x"]
+
+
+@given(st.integers(0, 100), st.text("ab", min_size=1, max_size=3))
+def test_s9_probability_is_decided_by_the_seed_alone(percent: int, seed: str) -> None:
+    lamp = entry("x", "lamp", extensions={"probability": percent, "useProbability": True})
+    found = look([lamp], "lamp", seed=seed)
+    assert found.included == look([lamp], "lamp", seed=seed).included
+    assert bool(found.included) is (percent == 100 or f"chance of {percent}" not in found.skipped.get(("", "at-0"), ""))
+    if percent in (0, 100):
+        assert bool(found.included) is (percent == 100)
+    unused = entry("x", "lamp", extensions={"probability": percent, "useProbability": False})
+    assert matched([unused], "lamp", seed=seed) == ["x"]
+
+
+def test_s9_a_probability_holds_on_average() -> None:
+    lamp = entry("x", "lamp", extensions={"probability": 30})
+    count = sum(bool(matched([lamp], "lamp", seed=f"turn {number}")) for number in range(2_000))
+    assert 500 < count < 700
+
+
+def grouped(content: str, *keys: str, **extensions: Any) -> Document:
+    return entry(content, *keys, extensions={"group": "weather", **extensions}, comment=content)
+
+
+def test_s9_one_entry_of_a_group_is_used_according_to_the_weights() -> None:
+    entries = [grouped("rain", "sky", group_weight=300), grouped("sun", "sky")]
+    shown = [matched(entries, "the sky", seed=f"turn {number}") for number in range(400)]
+    assert all(len(one) == 1 for one in shown)
+    assert 250 < shown.count(["rain"]) < 350
+    found = look(entries, "the sky", seed="s")
+    assert list(found.skipped.values()) == [f"“{found.included[0].text}” was chosen from the group “weather”"]
+
+
+def test_s9_an_override_or_more_keys_decide_a_group() -> None:
+    entries = [grouped("rain", "sky"), grouped("sun", "sky", group_override=True), grouped("fog", "sky")]
+    assert {matched(entries, "the sky", seed=seed)[0] for seed in "abcdef"} == {"sun"}
+    scored = [
+        grouped("rain", "sky", "grey", use_group_scoring=True),
+        grouped("sun", "sky", "blue", use_group_scoring=True),
+    ]
+    assert {matched(scored, "the grey sky", seed=seed)[0] for seed in "abcdef"} == {"rain"}
+
+
+def test_s9_a_group_that_has_its_entry_takes_no_other_from_recursion() -> None:
+    entries = [grouped("rain and whales", "sky"), grouped("sun", "whales")]
+    assert matched(entries, "the sky", book={"recursive_scanning": True}) == ["rain and whales"]
+
+
+def test_s9_a_delayed_recursion_is_found_only_in_other_lore() -> None:
+    entries = [
+        entry("The lamp burns oil.", "lamp"),
+        entry("Oil is dear.", "oil", extensions={"delay_until_recursion": True}),
+    ]
+    assert matched(entries, "oil", book={"recursive_scanning": True}) == []
+    assert matched(entries, "lamp", book={"recursive_scanning": True}) == ["The lamp burns oil.", "Oil is dear."]
+    assert look(entries, "lamp").skipped[("", "at-1")].startswith("it is only found in other lore")
+
+
+def test_s9_recursion_can_be_switched_off_for_an_entry() -> None:
+    silent = entry("oil", "lamp", extensions={"prevent_recursion": True})
+    assert matched([silent, entry("x", "oil")], "lamp", book={"recursive_scanning": True}) == ["oil"]
+    deaf = entry("x", "oil", extensions={"exclude_recursion": True})
+    assert matched([entry("oil", "lamp"), deaf], "lamp", book={"recursive_scanning": True}) == ["oil"]
+
+
+def test_s9_several_books_have_a_budget_each_and_one_order() -> None:
+    books = {
+        "a": Lorebook.read({"entries": [entry("one", "k", insertion_order=2)], "token_budget": 0}),
+        "b": Lorebook.read({"entries": [entry("two", "k", insertion_order=3)]}),
+        "c": Lorebook.read({"entries": [entry("three", "k", insertion_order=1)]}),
+    }
+    found = find_lore_in(books, LoreContext(["k"]), len)
+    assert [(one.book, one.text) for one in found.included] == [("c", "three"), ("b", "two")]
+    assert "budget" in found.skipped["a", "at-0"]
 
 
 WORLD_INFO: Document = {
@@ -353,3 +459,11 @@ def test_a_pattern_that_backtracks_ends(pattern: str) -> None:
     for text in ("a" * 50 + "!", "a" * 200_000 + "!", " " * 200_000, "ss" * 100_000):
         matcher = KeyMatcher()
         assert not matcher.is_match(pattern, text, entry) or not matcher.refused
+
+
+def test_a_key_of_any_length_takes_no_longer_than_a_scan_may() -> None:
+    """Searching for whole words took quadratic time if a long key was repeated in the text."""
+    entry = {"keys": ["a" * 100_000], "content": "x", "extensions": {"match_whole_words": True}}
+    result = find_lore(Lorebook.read({"entries": [entry]}), LoreContext(["a" * 200_000]), len)
+    assert not result.included
+    assert "longer than 2,000 characters" in next(iter(result.refused_keys.values()))

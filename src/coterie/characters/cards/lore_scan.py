@@ -10,7 +10,7 @@ import math
 import random
 import re
 import time
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Literal
@@ -142,8 +142,8 @@ def _options(parts: list[str]) -> list[str]:
 
 
 PATTERN_SECONDS = 0.05
-SCAN_SECONDS = 0.5
-_MAX_PATTERN = 2_000
+SCAN_SECONDS = 0.25
+_MAX_KEY = 2_000
 _MAX_REPEATS = 5_000
 """The limit of the product of all counted repeats, which the compiler may unroll."""
 
@@ -182,6 +182,9 @@ class KeyMatcher:
         if self._plain_s >= SCAN_SECONDS:
             self.refused[key] = "the keys of this lorebook took too long together"
             return False
+        if len(key) > _MAX_KEY:
+            self.refused[key] = f"it is longer than {_MAX_KEY:,} characters"
+            return False
         if not entry.case_sensitive:
             key, text = key.casefold(), self._without_case(text)
         return _has_word(key, text) if entry.whole_words else key in text
@@ -209,8 +212,8 @@ class KeyMatcher:
 
 @lru_cache(maxsize=1024)
 def _compile(pattern: str, flags: str) -> regex.Pattern[str]:
-    if len(pattern) > _MAX_PATTERN:
-        raise ValueError("longer than 2,000 characters")
+    if len(pattern) > _MAX_KEY:
+        raise ValueError(f"longer than {_MAX_KEY:,} characters")
     bounds = (max(int(low or 0), int(high or 0), 1) for low, high in _COUNTED.findall(pattern))
     if math.prod(bounds) > _MAX_REPEATS:
         raise ValueError("too many repeats")
@@ -242,6 +245,8 @@ _MAX_ROUNDS = 12
 """The limit of recursive scanning."""
 
 LorePosition = Literal["before_char", "after_char", "at_depth"] | Section
+EntryRef = tuple[str, str]
+"""A lorebook's id and the key of an entry in it."""
 
 
 @dataclass(frozen=True)
@@ -252,10 +257,14 @@ class LoreContext:
     """Oldest first."""
     replies: int = 0
     """How many messages the character has sent in the whole chat."""
+    message_count: int | None = None
+    """How many messages the whole chat has; by default, as many as are given."""
     greeting: int | None = None
     """0 for the first message, then the alternate greetings."""
-    matched_before: Collection[int] = ()
-    """The indexes of entries that matched at an earlier turn."""
+    matched_before: Mapping[EntryRef, int] = field(default_factory=dict)
+    """The entries that matched at an earlier turn, and how many messages the chat had when they last did."""
+    seed: str = ""
+    """Decides what is left to chance: the same seed has the same outcome."""
     user_icon: str | None = None
     context_full: bool = False
     macros: Macros | None = None
@@ -271,6 +280,14 @@ class LoreMatch:
     role: Role
     tokens: int
     why: str
+    book: str = ""
+    """The id of its lorebook."""
+    sticks: bool = False
+    """Used only because it matched a few messages ago."""
+
+    @property
+    def ref(self) -> EntryRef:
+        return self.book, self.entry.key
 
 
 @dataclass(frozen=True)
@@ -280,86 +297,224 @@ class LoreResult:
     left_out: list[LoreMatch]
     """Left out for the token budget, the least important first."""
     refused_keys: dict[str, str] = field(default_factory=dict)
+    skipped: dict[EntryRef, str] = field(default_factory=dict)
+    """The entries that are not used, and why; those without a reason here have no key that occurs."""
 
 
 def find_lore(lorebook: Lorebook, context: LoreContext, count_tokens: Callable[[str], int]) -> LoreResult:
-    scan = _Scan(lorebook, context)
-    matches = [_place(entry, why, context, count_tokens) for entry, why in scan.run()]
-    included, left_out = _within_budget(matches, lorebook.token_budget)
-    included.sort(key=lambda match: (match.entry.insertion_order, match.entry.index))
-    return LoreResult(included, left_out, scan.matcher.refused)
+    """The entries of one lorebook that match now, within its budget."""
+    return find_lore_in({"": lorebook}, context, count_tokens)
+
+
+def find_lore_in(books: Mapping[str, Lorebook], context: LoreContext, count_tokens: Callable[[str], int]) -> LoreResult:
+    """The entries of several lorebooks, by id. Groups and recursion span the books; each has its own budget."""
+    scan = _Scan(books, context)
+    matches = [_place(candidate, context, count_tokens) for candidate in scan.run()]
+    included: list[LoreMatch] = []
+    left_out: list[LoreMatch] = []
+    for book_id, book in books.items():
+        fitting, too_many = _within_budget([match for match in matches if match.book == book_id], book.token_budget)
+        included += fitting
+        left_out += too_many
+    order = list(books)
+    included.sort(key=lambda match: (match.entry.insertion_order, order.index(match.book), match.entry.index))
+    skipped = scan.skipped | {match.ref: "over the token budget of its lorebook" for match in left_out}
+    return LoreResult(included, left_out, scan.matcher.refused, skipped)
+
+
+@dataclass(eq=False)
+class _Candidate:
+    book_id: str
+    book: Lorebook
+    entry: LorebookEntry
+    why: str = ""
+    sticks: bool = False
+    score: int = 0
+
+    @property
+    def ref(self) -> EntryRef:
+        return self.book_id, self.entry.key
 
 
 class _Scan:
-    def __init__(self, lorebook: Lorebook, context: LoreContext) -> None:
-        self._lorebook = lorebook
+    def __init__(self, books: Mapping[str, Lorebook], context: LoreContext) -> None:
+        self._books = books
         self._context = context
         self.matcher = KeyMatcher()
+        self.skipped: dict[EntryRef, str] = {}
         self._messages = [self._for_scan(message) for message in context.messages]
+        self._count = len(context.messages) if context.message_count is None else context.message_count
         self._windows: dict[int, str] = {}
+        self._groups: dict[str, str] = {}
+        """The groups that have their entry, and its name."""
 
-    def run(self) -> Iterable[tuple[LorebookEntry, str]]:
-        remaining: list[LorebookEntry] = []
-        matches: list[tuple[LorebookEntry, str]] = []
-        for entry in self._lorebook.entries:
-            if not self._is_eligible(entry):
-                continue
-            if why := self._unconditional_reason(entry) or self._key_reason(entry, self._window(entry), "said"):
-                matches.append((entry, why))
-            else:
-                remaining.append(entry)
-        new = [entry for entry, _ in matches]
-        for _ in range(_MAX_ROUNDS if self._lorebook.recursive_scanning else 0):
-            lore = "\n".join(self._for_scan(entry.content) for entry in new if entry.may_recurse)
+    def run(self) -> list[_Candidate]:
+        remaining = [
+            _Candidate(book_id, book, entry) for book_id, book in self._books.items() for entry in book.entries
+        ]
+        remaining = [candidate for candidate in remaining if self._is_eligible(candidate)]
+        new = [candidate for candidate in remaining if self._matches_messages(candidate)]
+        accepted, remaining = self._accept(new), _without(remaining, new)
+        last_level = max((candidate.entry.recursion_level for candidate in remaining), default=0)
+        for level in range(1, _MAX_ROUNDS + 1):
+            recursive = [one for one in accepted if one.book.recursive_scanning and one.entry.may_recurse]
+            lore = "\n".join(self._for_scan(candidate.entry.content) for candidate in recursive)
             if not lore:
                 break
-            new_matches = [
-                (entry, why)
-                for entry in remaining
-                if entry.by_recursion and (why := self._key_reason(entry, lore, "in other lore"))
-            ]
-            new = [entry for entry, _ in new_matches]
-            matches += new_matches
-            done = {entry.index for entry in new}
-            remaining = [entry for entry in remaining if entry.index not in done]
-        return matches
+            new = [candidate for candidate in remaining if self._matches_lore(candidate, lore, level)]
+            if not new and level >= last_level:
+                break
+            accepted += self._accept(new)
+            remaining = _without(remaining, new)
+        for candidate in remaining:
+            if candidate.entry.recursion_level and not candidate.book.recursive_scanning:
+                self.skipped[candidate.ref] = "it is only found in other lore, and recursive scanning is off"
+        return accepted
 
-    def _is_eligible(self, entry: LorebookEntry) -> bool:
-        decorators, context = entry.decorators, self._context
-        if not entry.enabled or not entry.content.strip():
-            return False
+    def _is_eligible(self, candidate: _Candidate) -> bool:
+        reason = self._obstacle(candidate)
+        if reason:
+            self.skipped[candidate.ref] = reason
+        return not reason
+
+    def _obstacle(self, candidate: _Candidate) -> str:
+        """Why an entry cannot match whatever is said; empty if it can."""
+        entry, context = candidate.entry, self._context
+        decorators, last = entry.decorators, context.matched_before.get(candidate.ref)
+        if not entry.enabled:
+            return "it is switched off"
+        if not entry.content.strip():
+            return "it has no content"
         if decorators.activate:
-            return True
-        before = entry.index in context.matched_before
-        if decorators.dont_activate or (decorators.dont_activate_after_match and before):
-            return False
-        if decorators.keep_activate_after_match and before:
-            return True
-        return (
-            (decorators.activate_only_after is None or context.replies >= decorators.activate_only_after)
-            and (decorators.activate_only_every is None or context.replies % decorators.activate_only_every == 0)
-            and (decorators.is_greeting is None or context.greeting in (None, decorators.is_greeting))
-            and (decorators.is_user_icon is None or context.user_icon in (None, decorators.is_user_icon))
-            and not (decorators.ignore_on_max_context and context.context_full)
-        )
+            return ""
+        if decorators.dont_activate:
+            return "@@dont_activate"
+        if decorators.dont_activate_after_match and last is not None:
+            return "it matched before (@@dont_activate_after_match)"
+        if decorators.keep_activate_after_match and last is not None:
+            return ""
+        if (
+            (decorators.activate_only_after is not None and context.replies < decorators.activate_only_after)
+            or (decorators.activate_only_every is not None and context.replies % decorators.activate_only_every != 0)
+            or (decorators.is_greeting is not None and context.greeting not in (None, decorators.is_greeting))
+            or (decorators.is_user_icon is not None and context.user_icon not in (None, decorators.is_user_icon))
+            or (decorators.ignore_on_max_context and context.context_full)
+        ):
+            return "its decorators do not allow it now"
+        if entry.delay > self._count:
+            return f"the chat has {self._count} of the {entry.delay} messages that it waits for"
+        if last is not None and entry.cooldown and not self._sticks(candidate):
+            left = last + entry.sticky + entry.cooldown - self._count
+            if left > 0 and self._count > last:
+                return f"cooldown, {left} more messages"
+        return ""
 
-    def _unconditional_reason(self, entry: LorebookEntry) -> str:
+    def _sticks(self, candidate: _Candidate) -> bool:
+        last = self._context.matched_before.get(candidate.ref)
+        return last is not None and last < self._count < last + candidate.entry.sticky
+
+    def _matches_messages(self, candidate: _Candidate) -> bool:
+        entry = candidate.entry
+        candidate.why = self._unconditional_reason(candidate)
+        if not candidate.why and not entry.recursion_level:
+            candidate.why = self._key_reason(entry, self._window(candidate), "said")
+        if entry.groups and candidate.why:
+            candidate.score = self._score(entry, self._window(candidate))
+        return bool(candidate.why)
+
+    def _matches_lore(self, candidate: _Candidate, lore: str, level: int) -> bool:
+        entry = candidate.entry
+        if not candidate.book.recursive_scanning or not entry.by_recursion or entry.recursion_level > level:
+            return False
+        text = f"{self._window(candidate)}\n{lore}"
+        candidate.why = self._key_reason(entry, text, "in other lore")
+        candidate.score = self._score(entry, text) if entry.groups else 0
+        return bool(candidate.why)
+
+    def _unconditional_reason(self, candidate: _Candidate) -> str:
         """Why the entry matches whatever the messages are; empty if it does not."""
+        entry = candidate.entry
         decorators = entry.decorators
         if decorators.activate:
             return "@@activate"
-        if decorators.keep_activate_after_match and entry.index in self._context.matched_before:
+        last = self._context.matched_before.get(candidate.ref)
+        if decorators.keep_activate_after_match and last is not None:
             return "@@keep_activate_after_match"
+        if last is not None and self._sticks(candidate):
+            candidate.sticks = True
+            return f"sticky, {last + entry.sticky - self._count} more messages"
         ignored = entry.use_regex and not entry.plain_keys  # a V3 entry with patterns is never constant
-        if entry.constant and not ignored and self._passes_filters(entry, self._window(entry)):
+        if entry.constant and not ignored and self._passes_filters(entry, self._window(candidate)):
             return "constant"
         return ""
+
+    # --- groups and chance -------------------------------------------------------------------------------------
+
+    def _accept(self, matching: list[_Candidate]) -> list[_Candidate]:
+        """Of the entries that match, those that win in their groups and that chance allows."""
+        for group in dict.fromkeys(name for candidate in matching for name in candidate.entry.groups):
+            self._choose(group, [one for one in matching if group in one.entry.groups and not self._is_skipped(one)])
+        accepted = []
+        for candidate in matching:
+            if self._is_skipped(candidate) or not self._has_luck(candidate):
+                continue
+            accepted.append(candidate)
+            self._groups |= dict.fromkeys(candidate.entry.groups, candidate.entry.name or "another entry")
+        return accepted
+
+    def _choose(self, group: str, rivals: list[_Candidate]) -> None:
+        if not rivals:
+            return
+        if group in self._groups:
+            self._skip(rivals, f"“{self._groups[group]}” was chosen from the group “{group}”")
+            return
+        chosen = [one for one in rivals if one.sticks]
+        if not chosen and (first := [one for one in rivals if one.entry.group_override]):
+            chosen = [max(first, key=lambda one: (one.entry.insertion_order, -one.entry.index))]
+        if not chosen:
+            best = max(one.score for one in rivals)
+            left = [one for one in rivals if not one.entry.group_scoring or one.score == best]
+            chosen = [self._draw(group, left)]
+        name = chosen[0].entry.name or "another entry"
+        self._skip([one for one in rivals if one not in chosen], f"“{name}” was chosen from the group “{group}”")
+
+    def _draw(self, group: str, rivals: list[_Candidate]) -> _Candidate:
+        """One of them by chance, according to their weights."""
+        if len(rivals) == 1:
+            return rivals[0]
+        weights = [one.entry.group_weight for one in rivals]
+        return self._rng("group", group).choices(rivals, weights if sum(weights) > 0 else None)[0]
+
+    def _has_luck(self, candidate: _Candidate) -> bool:
+        probability = candidate.entry.probability
+        if candidate.sticks or probability >= 100:
+            return True
+        if self._rng(*candidate.ref).random() * 100 < probability:
+            candidate.why += f", by a chance of {probability:g} %"
+            return True
+        self._skip([candidate], f"{candidate.why}, but not by its chance of {probability:g} %")
+        return False
+
+    def _rng(self, *parts: str) -> random.Random:
+        return random.Random("\0".join((self._context.seed, *parts)))  # noqa: S311 - repeatable, not secret
+
+    def _skip(self, candidates: Iterable[_Candidate], reason: str) -> None:
+        self.skipped |= {candidate.ref: reason for candidate in candidates}
+
+    def _is_skipped(self, candidate: _Candidate) -> bool:
+        return candidate.ref in self.skipped
+
+    # --- keys --------------------------------------------------------------------------------------------------
 
     def _key_reason(self, entry: LorebookEntry, text: str, where: str) -> str:
         key = self._first(entry.keys, text, entry)
         if key is None or not self._passes_filters(entry, text) or not self._matches_secondary(entry, text):
             return ""
         return f"“{key}” {where}"
+
+    def _score(self, entry: LorebookEntry, text: str) -> int:
+        """How many of its keys occur."""
+        return sum(self._first([key], text, entry) is not None for key in (*entry.keys, *entry.secondary_keys))
 
     def _passes_filters(self, entry: LorebookEntry, text: str) -> bool:
         decorators = entry.decorators
@@ -385,9 +540,9 @@ class _Scan:
     def _first(self, keys: Iterable[str], text: str, entry: LorebookEntry) -> str | None:
         return next((key for key in keys if text and self.matcher.is_match(self._for_scan(key), text, entry)), None)
 
-    def _window(self, entry: LorebookEntry) -> str:
-        own = entry.scan_depth
-        depth = own if own is not None else self._lorebook.scan_depth
+    def _window(self, candidate: _Candidate) -> str:
+        own = candidate.entry.scan_depth
+        depth = own if own is not None else candidate.book.scan_depth
         first = max(len(self._messages) - (DEFAULT_SCAN_DEPTH if depth is None else depth), 0)
         if first not in self._windows:
             self._windows[first] = "\n".join(self._messages[first:])
@@ -398,14 +553,31 @@ class _Scan:
         return self._context.macros.expand(text, "scan") if self._context.macros and "{{" in text else text
 
 
-def _place(entry: LorebookEntry, why: str, context: LoreContext, count_tokens: Callable[[str], int]) -> LoreMatch:
+def _without(candidates: Sequence[_Candidate], others: Sequence[_Candidate]) -> list[_Candidate]:
+    refs = {one.ref for one in others}
+    return [one for one in candidates if one.ref not in refs]
+
+
+def _place(candidate: _Candidate, context: LoreContext, count_tokens: Callable[[str], int]) -> LoreMatch:
+    entry = candidate.entry
     decorators = entry.decorators
     position: LorePosition = decorators.position or entry.position
     depth = entry.depth
     if decorators.position is None and decorators.depth is None and decorators.reverse_depth is not None:
         position, depth = "at_depth", max(len(context.messages) - decorators.reverse_depth, 0)
     text = context.macros.expand(entry.content) if context.macros else entry.content
-    return LoreMatch(entry, text, position, min(depth, len(context.messages)), entry.role, count_tokens(text), why)
+    depth = min(depth, len(context.messages))
+    return LoreMatch(
+        entry,
+        text,
+        position,
+        depth,
+        entry.role,
+        count_tokens(text),
+        candidate.why,
+        candidate.book_id,
+        candidate.sticks,
+    )
 
 
 def _within_budget(matches: list[LoreMatch], budget: int | None) -> tuple[list[LoreMatch], list[LoreMatch]]:

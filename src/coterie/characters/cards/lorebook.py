@@ -14,7 +14,7 @@ from typing import Any, Literal, NamedTuple, get_args
 from pydantic import BaseModel, ConfigDict, SkipValidation
 
 from coterie.characters.cards.parsing import Document, as_flag, as_number, as_object, comma_list, text_or_empty
-from coterie.characters.errors import NotACard
+from coterie.characters.errors import NoSuchEntry, NotACard
 
 Role = Literal["system", "user", "assistant"]
 Section = Literal["before_desc", "after_desc", "personality", "scenario"]
@@ -149,6 +149,7 @@ Logic = Literal["any", "not_all", "none", "all"]
 _LOGICS: tuple[Logic, ...] = ("any", "not_all", "none", "all")
 _ROLES: tuple[Role, ...] = ("system", "user", "assistant")
 _AT_DEPTH = 4
+_KEY = re.compile(r"[A-Za-z0-9_-]{1,64}")
 
 
 class LorebookEntry(BaseModel):
@@ -157,6 +158,8 @@ class LorebookEntry(BaseModel):
     model_config = ConfigDict(frozen=True)
 
     index: int
+    key: str
+    """Names the entry within its lorebook: its uid or id if that is unique, else its place."""
     keys: list[str]
     secondary_keys: list[str]
     content: str
@@ -181,8 +184,32 @@ class LorebookEntry(BaseModel):
     """Its content may match keys of other entries."""
     by_recursion: bool
     """Other entries' content may match its keys."""
+    recursion_level: int
+    """0: its keys are searched in the messages. Otherwise only in the content of others, from this round on."""
+    probability: float
+    """In percent, once its keys match."""
+    sticky: int
+    """For how many messages it stays after it matched."""
+    cooldown: int
+    """For how many messages it cannot match again after that."""
+    delay: int
+    """How many messages the chat must have."""
+    groups: list[str]
+    """Of the matching entries of a group, only one is used."""
+    group_override: bool
+    """It is chosen before the others of its group; among several, the highest insertion order."""
+    group_weight: float
+    group_scoring: bool
+    """Of its group, only those with the most matching keys can be chosen."""
     name: str
     id: str
+
+
+class _EntryPlace(NamedTuple):
+    number: int
+    at: Any
+    """Its uid or index in the document."""
+    raw: Document
 
 
 class Lorebook(BaseModel):
@@ -221,12 +248,61 @@ class Lorebook(BaseModel):
     @cached_property
     def entries(self) -> list[LorebookEntry]:
         """All readable entries, in the order of the file."""
+        return [_read_entry(place.number, key, place.raw) for key, place in self._places.items()]
+
+    @cached_property
+    def by_key(self) -> dict[str, LorebookEntry]:
+        return {entry.key: entry for entry in self.entries}
+
+    @property
+    def is_world_info(self) -> bool:
+        """Whether its entries have the field names of SillyTavern's world info."""
+        first = next(iter(self._places.values()), None)
+        return "key" in first.raw if first is not None else isinstance(self.document.get("entries"), dict)
+
+    def raw_entry(self, key: str) -> Document:
+        """An entry as it was read."""
+        if key not in self._places:
+            raise NoSuchEntry("This lorebook has no such entry.", "It may have been removed: reload the page.")
+        return self._places[key].raw
+
+    def with_entry(self, key: str, entry: Document | None) -> Lorebook:
+        """The lorebook with an entry replaced, added at the end, or removed (None). Others stay as they were."""
+        entries = self.document.get("entries")
+        place = self._places.get(key)
+        changed: Any = dict(entries) if isinstance(entries, dict) else list(entries or [])
+        if entry is None:
+            self.raw_entry(key)
+            del changed[place.at if place else key]
+        elif place is not None:
+            changed[place.at] = entry
+        elif isinstance(changed, dict):
+            changed[key] = entry
+        else:
+            changed.append(entry)
+        return Lorebook(document={**self.document, "entries": changed})
+
+    def new_key(self) -> str:
+        """A key that no entry has."""
+        return str(max((int(key) for key in self._places if key.isdecimal()), default=-1) + 1)
+
+    @cached_property
+    def _places(self) -> dict[str, _EntryPlace]:
+        """The readable entries as they were read, by key."""
         entries = self.document.get("entries")
         if isinstance(entries, dict):
-            entries = [{"id": uid, **as_object(entry)} for uid, entry in entries.items() if isinstance(entry, dict)]
-        if not isinstance(entries, list):
-            return []
-        return [_read_entry(index, entry) for index, entry in enumerate(entries) if isinstance(entry, dict)]
+            readable = [(uid, entry) for uid, entry in entries.items() if isinstance(entry, dict)]
+            return {
+                uid if _KEY.fullmatch(uid) else f"at-{index}": _EntryPlace(index, uid, entry)
+                for index, (uid, entry) in enumerate(readable)
+            }
+        places: dict[str, _EntryPlace] = {}
+        for index, entry in enumerate(entries if isinstance(entries, list) else []):
+            if isinstance(entry, dict):
+                key = text_or_empty(entry.get("id", entry.get("uid")))
+                key = key if _KEY.fullmatch(key) and key not in places else f"at-{index}"
+                places[key] = _EntryPlace(index, index, entry)
+        return places
 
     def standalone(self) -> Document:
         """The lorebook as a `lorebook_v3` document; world info is converted."""
@@ -236,7 +312,7 @@ class Lorebook(BaseModel):
         return {"spec": "lorebook_v3", "data": {"extensions": {}, **self.document, "entries": entries}}
 
 
-def _read_entry(index: int, raw: Document) -> LorebookEntry:
+def _read_entry(index: int, key: str, raw: Document) -> LorebookEntry:
     extensions = {**raw, **as_object(raw.get("extensions"))}
     # SillyTavern marks every exported entry as a pattern; its extensions have the actual value.
     from_tavern = "selectiveLogic" in extensions or "display_index" in extensions or "disable" in raw
@@ -244,6 +320,7 @@ def _read_entry(index: int, raw: Document) -> LorebookEntry:
     place, depth, role = _placement(raw, extensions, decorators)
     return LorebookEntry(
         index=index,
+        key=key,
         keys=_keys(raw.get("keys", raw.get("key"))),
         secondary_keys=_keys(raw.get("secondary_keys", raw.get("keysecondary"))),
         content=content,
@@ -266,8 +343,17 @@ def _read_entry(index: int, raw: Document) -> LorebookEntry:
         ),
         may_recurse=not _flag(extensions.get("prevent_recursion", extensions.get("preventRecursion"))),
         by_recursion=not _flag(extensions.get("exclude_recursion", extensions.get("excludeRecursion"))),
+        recursion_level=_level(extensions.get("delay_until_recursion", extensions.get("delayUntilRecursion"))),
+        probability=_probability(extensions),
+        sticky=_count_of(extensions.get("sticky")),
+        cooldown=_count_of(extensions.get("cooldown")),
+        delay=_count_of(extensions.get("delay")),
+        groups=comma_list(text_or_empty(extensions.get("group"))),
+        group_override=_flag(extensions.get("group_override", extensions.get("groupOverride"))),
+        group_weight=max(_number(extensions.get("group_weight", extensions.get("groupWeight")), default=100), 0),
+        group_scoring=_flag(extensions.get("use_group_scoring", extensions.get("useGroupScoring"))),
         name=text_or_empty(raw.get("name")) or text_or_empty(raw.get("comment")),
-        id=text_or_empty(raw.get("id", raw.get("uid"))),
+        id=text_or_empty(raw.get("id", raw.get("uid", key))),
     )
 
 
@@ -325,6 +411,21 @@ def _non_negative(value: object) -> int | None:
     """The number, or None for a negative one, which means no limit."""
     number = as_number(value)
     return int(number) if number is not None and number >= 0 else None
+
+
+def _count_of(value: object) -> int:
+    return min(_non_negative(value) or 0, 1_000_000)
+
+
+def _level(value: object) -> int:
+    """The recursion round from which an entry is searched: `true` is the first."""
+    return int(value) if isinstance(value, bool) else _count_of(value)
+
+
+def _probability(extensions: Document) -> float:
+    if not _flag(extensions.get("useProbability", extensions.get("use_probability")), default=True):
+        return 100
+    return min(max(_number(extensions.get("probability"), default=100), 0), 100)
 
 
 def _first(*values: Any) -> Any:

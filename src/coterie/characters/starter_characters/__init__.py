@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import tomllib
 from collections.abc import Mapping
+from dataclasses import dataclass
 from functools import cache
 from importlib.resources import files
 from typing import Any
@@ -12,7 +13,15 @@ from coterie.characters.errors import NoSuchCharacter
 from coterie.characters.identity import Identity
 
 STARTER_NAMES = ("maren", "teodor", "io")
-_NOT_IDENTITY = frozenset({"in_short", "opening"})
+_NOT_IDENTITY = frozenset({"in_short", "opening", "replies"})
+
+
+@dataclass(frozen=True)
+class AuthorReply:
+    """A line by the character's author for messages like these. `{{user}}` is the name of the person."""
+
+    messages: tuple[str, ...]
+    text: str
 
 
 @cache
@@ -38,7 +47,28 @@ def starter_summary(name: str) -> str:
     return str(_fields(name)["in_short"])
 
 
+def starter_portrait(name: str) -> bytes:
+    """The drawn portrait of a ready-made character, as SVG."""
+    return files(__package__).joinpath(f"{name}.svg").read_bytes()
+
+
+def portrait_for(kickoff: str) -> bytes | None:
+    """The portrait of the ready-made character that begins with this prose; None for any other."""
+    prose = kickoff.strip()
+    return next((starter_portrait(name) for name in STARTER_NAMES if _fields(name)["kickoff"].strip() == prose), None)
+
+
 def opening_for(kickoff: str) -> Mapping[str, Any] | None:
     """The prepared opening scene for the kickoff of a ready-made character; None for any other."""
     prose = kickoff.strip()
     return next((_fields(name)["opening"] for name in STARTER_NAMES if _fields(name)["kickoff"].strip() == prose), None)
+
+
+def replies_of(identity: Identity) -> tuple[AuthorReply, ...]:
+    """The author's replies of a ready-made character, for models too small to reply well; none for any other."""
+    prose = identity.kickoff.strip()
+    for name in STARTER_NAMES:
+        fields = _fields(name)
+        if fields["name"] == identity.name and fields["kickoff"].strip() == prose:
+            return tuple(AuthorReply(tuple(reply["to"]), reply["say"]) for reply in fields["replies"])
+    return ()

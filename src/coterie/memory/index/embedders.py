@@ -255,3 +255,10 @@ def static_embedder() -> StaticEmbedder:
                 "Install the release it came with: pip install --no-deps wordllama==0.4.0.post1",
             )
     return StaticEmbedder(weights, tokenizer)
+
+
+def text_similarity(text: str, others: Sequence[str]) -> list[float]:
+    """The cosine similarity of a text with each of the others, by the static vectors."""
+    first, *rest = static_embedder().embed([text, *others]).astype(np.float64)
+    size = np.linalg.norm(first)
+    return [float(first @ vector / max(size * np.linalg.norm(vector), 1e-9)) for vector in rest]
