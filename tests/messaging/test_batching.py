@@ -42,7 +42,7 @@ async def test_d14_a_burst_from_several_people_gets_one_answer(app: SurfaceApp, 
     await platform.say("ana", "hall", "hello", "0")
     await app.router.wait_idle()
     for n, (who, text) in enumerate([("bea", "who is here?"), ("ana", "me"), ("bea", "and you?")], 1):
-        await platform.say(who, "hall", text, str(n))
+        await platform.say(who, "hall", text, str(n), mention=True)
     await app.router.wait_idle()
     assert received_texts(app) == ["hello", "Bea: who is here?\nAna: me\nBea: and you?"]
     assert len(platform.shown("hall")) == 2
@@ -57,7 +57,7 @@ async def test_d14_one_persons_messages_are_answered_one_by_one(app: SurfaceApp,
 
 async def test_d14_an_endless_burst_is_answered_after_the_maximum_time(app: SurfaceApp, platform: Loopback) -> None:
     for n in range(40):
-        await platform.say("ana" if n % 2 else "bea", "hall", f"m{n}", str(n))
+        await platform.say("ana" if n % 2 else "bea", "hall", f"m{n}", str(n), mention=True)
         await asyncio.sleep(0.02)
     await app.router.wait_idle()
     assert len(platform.shown("hall")) > 1
@@ -66,8 +66,8 @@ async def test_d14_an_endless_burst_is_answered_after_the_maximum_time(app: Surf
 
 async def test_d14_a_strangers_messages_are_not_batched_with_others(app: SurfaceApp, platform: Loopback) -> None:
     await platform.say("ana", "hall", "one", "0")
-    await platform.say("mallory", "hall", "tell me everything", "1")
-    await platform.say("bea", "hall", "two", "2")
+    await platform.say("mallory", "hall", "tell me everything", "1", mention=True)
+    await platform.say("bea", "hall", "two", "2", mention=True)
     await app.router.wait_idle()
     assert "tell me everything" not in "\n".join(received_texts(app))
 
@@ -78,8 +78,8 @@ async def test_d14_a_recorded_batch_stays_the_same_after_a_crash(app: SurfaceApp
     async with asyncio.timeout(5):
         while not app.echo.received:
             await asyncio.sleep(0.01)
-    await platform.say("bea", "hall", "two", "1")
-    await platform.say("ana", "hall", "three", "2")
+    await platform.say("bea", "hall", "two", "1", mention=True)
+    await platform.say("ana", "hall", "three", "2", mention=True)
     await app.crash()
     platform.reconnect(app.router)
     app.echo.gate = None
@@ -116,13 +116,31 @@ async def test_a_slow_answer_is_announced_once_and_stop_works_meanwhile(tmp_path
         while not platform.shown("hall"):
             await asyncio.sleep(0.01)
     await platform.say("ana", "hall", "!stop", "1")
+    await app.router.wait_idle()
+    slow, answer = platform.shown("hall")
+    assert "longer than usual" in slow and "!stop" in slow
+    assert answer.startswith("hello?") and platform.reactions == [("1", "👌")]
+    await platform.say("ana", "hall", "!stop", "2")
+    await app.router.wait_idle()
+    assert platform.shown("hall")[-1] == "No reply is running."
+    assert platform.typing_in[0] == ("hall", True) and platform.typing_in[-1] == ("hall", False)
+    await app.close()
+
+
+async def test_in_a_group_a_slow_answer_is_announced_by_a_reaction(tmp_path: Path) -> None:
+    app = SurfaceApp(tmp_path / "coterie.db", settings=SurfacesSettings(slow_notice_s=0.05, burst_quiet_s=0))
+    await app.create_character()
+    await app.people.link_owner("loopback", "ana")
+    platform = Loopback()
+    platform.reconnect(app.router)
+    await platform.join("bea", "hall")
+    app.echo.gate = asyncio.Event()
+    await platform.say("ana", "hall", "hello?", "0", mention=True)
     async with asyncio.timeout(5):
-        while len(platform.shown("hall")) < 2:
+        while not platform.reactions:
             await asyncio.sleep(0.01)
     app.echo.gate.set()
     await app.router.wait_idle()
-    slow, stop, answer = platform.shown("hall")
-    assert "longer than usual" in slow and "!stop" in slow
-    assert stop == "No reply is running." and answer.startswith("hello?")
-    assert platform.typing_in[0] == ("hall", True) and platform.typing_in[-1] == ("hall", False)
+    assert platform.reactions == [("0", "👀")]
+    assert len(platform.shown("hall")) == 1
     await app.close()

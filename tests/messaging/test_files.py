@@ -14,7 +14,9 @@ from hypothesis import strategies as st
 
 from coterie.messaging.errors import BadFile
 from coterie.messaging.files import FILES_FOLDER, FileLimits, RoomFiles, display_name, room_folder_name, safe_name
-from coterie.messaging.protocol import Attachment, RoomRef
+from coterie.messaging.protocol import Attachment, Deliverable, OutgoingMessage, OutgoingNotification, RoomRef
+from tests.contracts.loopback import Loopback
+from tests.contracts.surface_app import SurfaceApp
 
 ROOM = RoomRef(surface="matrix", id="!kitchen:here")
 HOSTILE_NAMES = [
@@ -94,7 +96,7 @@ async def test_p6_links_are_not_followed_in_either_direction(tmp_path: Path) -> 
         "/etc/passwd",
     ):
         with pytest.raises(BadFile):
-            files.open(path)
+            files.open(path, ROOM)
     other = RoomRef(surface="matrix", id="!other")
     (workspace / FILES_FOLDER / room_folder_name(other)).symlink_to(tmp_path)
     with pytest.raises(BadFile, match="link"):
@@ -130,7 +132,7 @@ async def test_p6_fifty_megabytes_both_ways_in_little_memory(tmp_path: Path) -> 
     try:
         saved = await files.save(ROOM, "film.bin", large(), "video/mp4")
         size = 0
-        async for chunk in files.read(saved):
+        async for chunk in files.read(saved, ROOM):
             size += len(chunk)
         peak = tracemalloc.get_traced_memory()[1]
     finally:
@@ -138,3 +140,29 @@ async def test_p6_fifty_megabytes_both_ways_in_little_memory(tmp_path: Path) -> 
     assert saved.size == size == 800 * 64 * 1024
     assert peak < 20_000_000
     assert saved == Attachment(name="film.bin", path=saved.path, media_type="video/mp4", size=size)
+
+
+async def test_p6_a_file_that_is_gone_does_not_hold_up_the_room(tmp_path: Path) -> None:
+    app = SurfaceApp(tmp_path / "coterie.db")
+    await app.create_character()
+    platform = Loopback()
+    platform.reconnect(app.router)
+    await app.people.link_owner(platform.surface.name, "ana")
+    await platform.say("ana", "kitchen", "hello", "k0")
+    await app.router.wait_idle()
+    room, gone = platform.room_ref("kitchen"), Attachment(name="plan.txt", path="files/gone.txt")
+
+    async def send(outgoing: Deliverable, token: str) -> str:
+        if isinstance(outgoing, OutgoingMessage) and outgoing.attachments:
+            raise BadFile("There is no file 'gone.txt'.", "Check its name.")
+        return await original(outgoing, token)
+
+    original, platform.surface.send = platform.surface.send, send  # type: ignore[method-assign]
+    await app.router.notify(OutgoingMessage(room=room, text="Here it is.", attachments=(gone,)), "t1")
+    await app.router.notify(OutgoingMessage(room=room, text="", attachments=(gone,)), "t2")
+    await app.router.notify(OutgoingNotification(room=room, text="later"), "t3")
+    await app.router.wait_idle()
+    sentence = "A file could not be sent: There is no file 'gone.txt'. Check its name."
+    assert sorted(platform.shown("kitchen")[1:]) == sorted(["Here it is.", sentence, sentence, "later"])
+    assert app.router.delivery.outbox.uncertain() == []
+    await app.close()

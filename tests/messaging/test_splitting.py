@@ -5,7 +5,9 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from coterie.messaging.streaming import split_text
+from coterie.messaging.ports import Capabilities
+from coterie.messaging.protocol import Attachment, OutgoingMessage, OutgoingNotification, RoomRef
+from coterie.messaging.streaming import fit_to_platform, split_text
 
 
 def in_bytes(text: str) -> int:
@@ -44,3 +46,22 @@ def test_p5_a_less_natural_split_is_better_than_a_stub() -> None:
 def test_p5_a_code_block_is_split_only_if_nothing_else_fits() -> None:
     text = "Look at this, please: \n```\na = 1\n\nb = 2\n```\nThat is all."
     assert split_text(text, 40)[0] == "Look at this, please: \n"
+
+
+def test_p5_files_that_are_too_large_become_a_sentence() -> None:
+    room = RoomRef(surface="telegram", id="1")
+    small, large = Attachment(name="a.txt", path="a.txt", size=10), Attachment(name="b.zip", path="b.zip", size=10**8)
+    outgoing = OutgoingMessage(room=room, text="", attachments=(small, large))
+    message, notice = fit_to_platform(outgoing, Capabilities(max_file_bytes=50_000_000))
+    assert isinstance(message, OutgoingMessage) and message.attachments == (small,)
+    assert isinstance(notice, OutgoingNotification) and "b.zip is larger than the 50 MB" in notice.text
+    (notice,) = fit_to_platform(outgoing.model_copy(update={"attachments": (large,)}), Capabilities(max_file_bytes=1))
+    assert isinstance(notice, OutgoingNotification), "no empty message before it"
+
+
+@given(TEXTS, st.integers(10, 80))
+def test_p5_lengths_in_utf_16_fit(text: str, longest: int) -> None:
+    capabilities = Capabilities(max_length=longest, length_unit="utf-16")
+    parts = split_text(text, longest, capabilities.length_of)
+    assert "".join(parts) == text
+    assert all(len(part.encode("utf-16-le", "surrogatepass")) // 2 <= longest for part in parts)

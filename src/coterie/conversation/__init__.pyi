@@ -5,7 +5,11 @@ from .errors import PermissionDenied as PermissionDenied
 from .errors import RoomError as RoomError
 from .events import AssistantTurn as AssistantTurn
 from .events import AssistantTurnStarted as AssistantTurnStarted
+from .events import PictureDescribed as PictureDescribed
+from .events import ReplyEdited as ReplyEdited
 from .events import Segment as Segment
+from .events import TurnDeleted as TurnDeleted
+from .events import TurnHidden as TurnHidden
 from .events import UserTurn as UserTurn
 from .events import UserTurnEdit as UserTurnEdit
 from .feed import Feed as Feed
@@ -15,10 +19,12 @@ from .replies import LiveText as LiveText
 from .replies import Replies as Replies
 from .reply_filters import LengthLimit as LengthLimit
 from .reply_filters import SpeakerGuard as SpeakerGuard
+from .search import SearchHit as SearchHit
 from .search import SnippetPart as SnippetPart
 from .search import search_messages as search_messages
 from .turns import State as State
 from .turns import Turn as Turn
+from .turns import TurnPicture as TurnPicture
 from .turns import TurnQueries as TurnQueries
 from .turns import TurnsProjection as TurnsProjection
 from .turns import turn_begun_by as turn_begun_by

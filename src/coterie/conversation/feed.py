@@ -6,8 +6,9 @@ the reply, so that no part is repeated or skipped.
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Hashable
 from contextlib import asynccontextmanager
+from typing import Any
 
 from coterie.conversation.events import AssistantTokens, AssistantTurn
 from coterie.conversation.replies import LiveText, Replies
@@ -17,10 +18,30 @@ FeedItem = AnyEvent | LiveText
 _PAGE_SIZE = 200
 
 
+_MAX_SHARED = 1_000
+
+
+class SharedReads:
+    """Results of reads that hold until the log grows. Many pages that follow one chat ask for the same ones."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+        self._at = -1
+        self._results: dict[Hashable, Any] = {}
+
+    def current(self, last: int | None = None) -> dict[Hashable, Any]:
+        """The results by key, to look one up or to add it. `last` is the id of the last event, if it is known."""
+        at = self._store.reader.last_id() if last is None else last
+        if at != self._at or len(self._results) >= _MAX_SHARED:
+            self._at, self._results = at, {}
+        return self._results
+
+
 class Feed:
     def __init__(self, store: Store, replies: Replies) -> None:
         self._store = store
         self._replies = replies
+        self.shared = SharedReads(store)
 
     def last_id(self) -> int:
         return self._store.reader.last_id()
@@ -33,19 +54,26 @@ class Feed:
         # so a slow subscriber loses nothing, and one that pauses between two reads is not woken.
         async with self._store.bus.subscribe(f"*.{subject}.>", limit=1, when_slow=WhenSlow.DROP_OLDEST) as signals:
             start = self.last_id() if after is None else after
-            yield FeedSubscription(self._store, self._replies, room, signals, start)
+            yield FeedSubscription(self._store, self._replies, self.shared, room, signals, start)
 
 
 class FeedSubscription:
     """One subscriber of one room."""
 
     def __init__(
-        self, store: Store, replies: Replies, room: str, signals: AsyncIterator[BusMessage], after: int
+        self,
+        store: Store,
+        replies: Replies,
+        shared: SharedReads,
+        room: str,
+        signals: AsyncIterator[BusMessage],
+        after: int,
     ) -> None:
         self.after = after
         """The id of the last event that was sent."""
         self._store = store
         self._replies = replies
+        self._shared = shared
         self._room = room
         self._sent: tuple[str, int] = ("", 0)
         """The current reply, and how many characters of it were sent."""
@@ -74,7 +102,7 @@ class FeedSubscription:
             # Text before events: the event of a reply that ended meanwhile contains all of its text.
             text = self._new_text()
             last = self._store.reader.last_id()
-            page = self._read_page() if last != self._last_seen else []
+            page = self._read_page(last) if last != self._last_seen else []
             # Token events were already sent as live text.
             batch: list[FeedItem] = [event for event in page if not isinstance(event.payload, AssistantTokens)]
             caught_up = len(page) < _PAGE_SIZE
@@ -101,8 +129,12 @@ class FeedSubscription:
                     yield rest
                 return
 
-    def _read_page(self) -> list[AnyEvent]:
-        return self._store.reader.read(after=self.after, limit=_PAGE_SIZE, only_stream=self._room)
+    def _read_page(self, last: int) -> list[AnyEvent]:
+        known, key = self._shared.current(last), ("page", self._room, self.after)
+        if key not in known:
+            known[key] = self._store.reader.read(after=self.after, limit=_PAGE_SIZE, only_stream=self._room)
+        page: list[AnyEvent] = known[key]
+        return page
 
     def _new_text(self) -> LiveText | None:
         partial = self._replies.partial(self._room)

@@ -18,7 +18,7 @@ from coterie.conversation.events import AssistantTokens, AssistantTurn
 from coterie.conversation.reply_filters import SpeakerGuard
 from coterie.conversation.turns import Turn, TurnQueries
 from coterie.eventstore import AnyEvent, Bus, BusMessage, NewEvent, NewJob, Store, subject_token
-from coterie.llm import StreamedReply, TextDelta, status_of
+from coterie.llm import ModelError, StreamedReply, TextDelta, status_of
 
 FLUSH_TOKENS = 64
 FLUSH_S = 1.0
@@ -60,14 +60,18 @@ class Replies:
         *,
         start_events: Sequence[NewEvent] = (),
         guard: SpeakerGuard | None = None,
+        beginning: str = "",
     ) -> None:
         """Stream a reply in the background. Returns when its start is durable.
+
+        `beginning` is text that the reply continues; the reply's text includes it.
 
         `start_events` record the start, unless it is in the log already. The model is called meanwhile, but none of its
         text is published or stored before that.
         """
         start_recorded: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        run = self._run(room, reply_id, reply, speaker, jobs_after, guard or SpeakerGuard(), start_recorded)
+        guard = guard or SpeakerGuard()
+        run = self._run(room, reply_id, reply, speaker, jobs_after, guard, start_recorded, beginning)
         task = self._running[room] = run_once(f"reply {reply_id}", run)
         task.add_done_callback(lambda _: self._running.pop(room, None) if self._running.get(room) is task else None)
         if not start_events:
@@ -139,15 +143,20 @@ class Replies:
         jobs_after: JobsAfterReply,
         guard: SpeakerGuard,
         start_recorded: asyncio.Future[None],
+        beginning: str,
     ) -> AssistantTurn:
         buffer = self._buffers[room] = _ReplyBuffer(self._store, room, reply_id, speaker)
         truncated, why, status, complete = False, "", None, False
+        retry_after_s: float | None = None
         flush_task = run_once(f"store reply {reply_id}", buffer.flush_regularly())
         try:
             async for chunk in reply:
                 if not start_recorded.done():
                     await asyncio.shield(start_recorded)
                 if isinstance(chunk, TextDelta):
+                    if beginning:
+                        buffer.add(_joined(beginning, chunk.text))
+                        beginning = ""
                     buffer.add(guard.filter(chunk.text))
                     if guard.ended:
                         break
@@ -161,6 +170,7 @@ class Replies:
             truncated, why = True, "stopped"
         except CoterieError as error:
             truncated, why, status = True, redact(str(error)), status_of(error)
+            retry_after_s = error.retry_after if isinstance(error, ModelError) else None
         except Exception as error:
             _log.exception("reply failed", room=room, reply=reply_id)
             truncated, why = True, f"Something unexpected went wrong ({type(error).__name__}). Regenerate to try again."
@@ -172,10 +182,17 @@ class Replies:
         if start_recorded.cancelled():  # its start could not be recorded, so nothing of it was shown
             self._remove(buffer)
             raise asyncio.CancelledError
+        buffer.add(beginning)  # nothing was written after it
         buffer.add(guard.flush())
         buffer.finish()
         ended = AssistantTurn(
-            reply=reply_id, text=buffer.text, truncated=truncated, why=why, status=status, model=reply.model
+            reply=reply_id,
+            text=buffer.text,
+            truncated=truncated,
+            why=why,
+            status=status,
+            retry_after_s=retry_after_s,
+            model=reply.model,
         )
         # A second cancellation must not keep the end of the reply, or its usage, from being recorded.
         try:
@@ -192,6 +209,12 @@ class Replies:
     async def _end(self, room: str, ended: AssistantTurn, speaker: str, jobs_after: JobsAfterReply) -> list[AnyEvent]:
         event = NewEvent(room, ended, actor=speaker, key=f"reply:{room}:{ended.reply}", turn=ended.reply)
         return await self._store.append([event], jobs=jobs_after(ended))
+
+
+def _joined(beginning: str, following: str) -> str:
+    """The beginning with a space after a complete word, unless what follows brings its own or continues the word."""
+    ends_sentence = beginning.rstrip()[-1:] in '.!?…"”»*)'
+    return f"{beginning.rstrip()} " if ends_sentence and following[:1].isalnum() else beginning
 
 
 async def _close_stream(reply: StreamedReply) -> None:

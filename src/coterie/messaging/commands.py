@@ -10,25 +10,37 @@ import json
 from collections.abc import AsyncIterator, Mapping
 from dataclasses import dataclass
 
-from coterie.characters import Person
+from coterie.characters import EVERY_CHARACTER, OWNER, Person
 from coterie.conversation import NoSuchRoom, PermissionDenied, RoomError
 from coterie.eventstore import Event, NewEvent, Payload, Projection, Rows, Store, on
 from coterie.messaging.inbox import room_stream
-from coterie.messaging.ports import Surface
+from coterie.messaging.ports import KnowsPrivateRooms, Surface
 from coterie.messaging.protocol import (
     Button,
     Incoming,
     IncomingCallback,
     IncomingCommand,
     IncomingMessage,
+    MemberChange,
     Outgoing,
     OutgoingMessage,
     OutgoingNotification,
+    OutgoingReaction,
     OutgoingTyping,
     OutgoingUI,
     RoomRef,
+    RoomTitleChange,
 )
-from coterie.messaging.rooms import ContextSaved, RoomArchived, RoomBinding, RoomContext, RoomRenamed, RoomShared
+from coterie.messaging.rooms import (
+    ContextSaved,
+    RoomArchived,
+    RoomBinding,
+    RoomContext,
+    RoomForgotten,
+    RoomListening,
+    RoomRenamed,
+    RoomShared,
+)
 from coterie.messaging.routing import ChatRouter, MessageDispatcher
 from coterie.messaging.settings import SurfacesSettings
 
@@ -101,12 +113,19 @@ class PendingQuestions:
 
 
 OutgoingStream = AsyncIterator[Outgoing]
+STOPPED = "👌"
+"""The reaction to a command that ended a reply."""
+_NOTHING: tuple[Outgoing, ...] = ()
+_APPROVE = "approve "
+"""The beginning of a question's action; the code of the request follows."""
+_MAX_CHOICES = 20
 HELP = {
     "start": "begin a chat and see who answers",
     "new [mode] [name]": "begin a new chat, in a room of its own if the platform can; modes: {modes}",
     "chats": "list your chats here",
     "rename NAME": "rename this chat",
-    "archive": "archive this chat",
+    "archive": "archive this chat: I do not answer in it any more",
+    "unarchive": "bring this chat back",
     "agent [name]": "show who answers here; with a name, change it",
     "settings": "show the settings and how to change them",
     "context": "show the current context of this room",
@@ -115,11 +134,39 @@ HELP = {
     "clear": "start over in this room (also: reset)",
     "retry": "get another reply to your last message",
     "stop": "end the running reply",
+    "listen [all|addressed]": "in a group, answer every message, or only those that address me",
     "invite NAME": "let a person talk in this chat (uninvite NAME: no longer)",
     "link [code]": "get a code for another account of yours; with a code, link this account",
-    "approve CODE": "let a person in who showed you this code (owner only)",
+    "approve CODE [character]": "let a person in who showed you this code, to talk with a character (owner only)",
     "yes / no": "answer a question",
 }
+
+
+@dataclass(frozen=True)
+class CommandInfo:
+    """A command, for platforms that show a list of them."""
+
+    name: str
+    about: str
+    arguments: str
+    """What is written after it, such as `[mode] [name]`; empty for nothing."""
+
+
+def list_commands(modes: str = "") -> list[CommandInfo]:
+    """All commands, without those of single surfaces."""
+    found: list[CommandInfo] = []
+    for usage, about in HELP.items():
+        if " / " in usage:
+            found += [CommandInfo(name, about, "") for name in usage.split(" / ")]
+        else:
+            name, _, arguments = usage.partition(" ")
+            found.append(CommandInfo(name, about.format(modes=modes), arguments))
+    clear = next(command for command in found if command.name == "clear")
+    uninvite = CommandInfo("uninvite", "end a person's part in this chat", "NAME")
+    return [CommandInfo("help", "list all commands", ""), *found, CommandInfo("reset", clear.about, ""), uninvite]
+
+
+COMMAND_NAMES = frozenset(command.name for command in list_commands())
 
 
 class Commands:
@@ -137,12 +184,16 @@ class Commands:
         dispatcher.on(IncomingMessage)(self.message)
         dispatcher.on(IncomingCommand)(self.unknown)
         for handler in (
-            *(self.start, self.help, self.new, self.chats, self.rename, self.archive, self.agent, self.settings),
+            *(self.start, self.help, self.new, self.chats, self.rename, self.archive, self.unarchive),
+            *(self.agent, self.settings),
             *(self.context, self.save, self.load, self.clear, self.stop, self.retry, self.link, self.approve),
-            *(self.invite, self.uninvite),
+            *(self.invite, self.uninvite, self.listen),
         ):
             dispatcher.on(IncomingCommand, handler.__name__)(handler)
         dispatcher.on(IncomingCommand, "reset")(self.clear)
+        dispatcher.on(MemberChange, "joined")(self.joined)
+        dispatcher.on(MemberChange, "left")(self.left)
+        dispatcher.on(RoomTitleChange)(self.title_changed)
         for answer in (self.yes, self.no):
             dispatcher.on(IncomingCommand, answer.__name__)(answer)
             dispatcher.on(IncomingCallback, answer.__name__)(answer)
@@ -169,7 +220,7 @@ class Commands:
             name = self._chats.characters.get(binding.character).name
             yield _notice(incoming, f"Hello {person.name}. {name} is here; just write. {self._prefix(incoming)}help")
             return
-        binding, greeting = await self._chats.begin_chat(incoming.room, person)
+        binding, greeting = await self._chats.begin_chat(incoming.room, person, server=incoming.server)
         name = self._chats.characters.get(binding.character).name
         yield _notice(
             incoming, f"Hello {person.name}. You are with {name}. {self._prefix(incoming)}help lists commands."
@@ -186,11 +237,19 @@ class Commands:
         mode, title = self._mode_and_title(incoming.arguments)
         surface, binding = self._surfaces[incoming.room.surface], self._rooms.find(incoming.room)
         if binding is not None:
-            self._chats.check_room(person, binding)
+            self._chats.check_room(person, binding, group=incoming.group)
         character = binding.character if binding is not None else None
-        if not surface.capabilities.can_create_rooms:
+        if mode not in ("", *self._chats.modes_for(person)):  # before a room is created in vain
+            raise PermissionDenied("You may not begin a chat of this kind.", "Ask the owner.")
+        name = title or f"Chat {self._rooms.next_number(person.id, surface.name)}"
+        room = None
+        if surface.capabilities.can_create_rooms:
+            room = await surface.create_room(incoming.account, name, incoming.key, incoming.room)
+        if room is None:
             if binding is None:
-                _, greeting = await self._chats.begin_chat(incoming.room, person, title=title, mode=mode)
+                _, greeting = await self._chats.begin_chat(
+                    incoming.room, person, title=title, mode=mode, server=incoming.server
+                )
             else:
                 greeting = await self._chats.restart_chat(self._own_room(incoming, person), person, mode=mode)
             yield _notice(
@@ -199,15 +258,10 @@ class Commands:
             if greeting:
                 yield OutgoingMessage(room=incoming.room, text=greeting)
             return
-        number = self._rooms.next_number(person.id, surface.name)
-        name = title or f"Chat {number}"
-        if mode not in ("", *self._chats.modes_for(person)):  # before a room is created in vain
-            raise PermissionDenied("You may not begin a chat of this kind.", "Ask the owner.")
-        room = await surface.create_room(incoming.account, name, incoming.key)
-        _, greeting = await self._chats.begin_chat(room, person, character, name, mode)
+        _, greeting = await self._chats.begin_chat(room, person, character, name, mode, incoming.server)
         if greeting:
             yield OutgoingMessage(room=room, text=greeting)
-        yield _notice(incoming, f"“{name}” is ready: you are invited to its room.")
+        yield _notice(incoming, f"“{name}” is ready, in a room of its own.")
 
     def _mode_and_title(self, arguments: str) -> tuple[str, str]:
         """`story Harbour` is a mode and a title; `Storybook` is only a title."""
@@ -297,6 +351,13 @@ class Commands:
     async def archive(self, incoming: IncomingCommand) -> OutgoingStream:
         yield await self._ask(incoming, "archive", "Archive this chat? It leaves your list; nothing is deleted.")
 
+    async def unarchive(self, incoming: IncomingCommand) -> OutgoingStream:
+        person = self._chats.sender(incoming)
+        binding = self._own_room(incoming, person)
+        if binding.archived:
+            await self._rooms.record(RoomArchived(room=binding.room, archived=False), person.id)
+        yield _notice(incoming, "This chat is back; just write." if binding.archived else "This chat is not archived.")
+
     async def clear(self, incoming: IncomingCommand) -> OutgoingStream:
         yield await self._ask(incoming, "clear", "Start over in this room? The current chat is kept and can be loaded.")
 
@@ -310,7 +371,8 @@ class Commands:
         await self._questions.close(incoming.room, person.id)
         if question.action == "archive":
             await self._rooms.record(RoomArchived(room=binding.room), person.id)
-            yield _notice(incoming, "This chat is archived.")
+            prefix = self._prefix(incoming)
+            yield _notice(incoming, f"This chat is archived: I do not answer here. {prefix}unarchive brings it back.")
         else:
             greeting = await self._chats.restart_chat(binding, person)
             yield _notice(incoming, "A new chat begins here.")
@@ -336,7 +398,9 @@ class Commands:
 
     async def stop(self, incoming: IncomingCommand) -> OutgoingStream:
         binding = self._own_room(incoming, self._chats.sender(incoming))
-        if not await self._chats.conversation(binding.mode).stop(binding.context):
+        if await self._chats.conversation(binding.mode).stop(binding.context):
+            yield OutgoingReaction(room=incoming.room, to=incoming.key, emoji=STOPPED)
+        else:
             yield _notice(incoming, "No reply is running.")
 
     async def retry(self, incoming: IncomingCommand) -> OutgoingStream:
@@ -348,18 +412,54 @@ class Commands:
             yield outgoing
 
     async def link(self, incoming: IncomingCommand) -> OutgoingStream:
-        """For known people; `Permissions.refuse` handles a stranger's code."""
-        person = self._chats.sender(incoming)
-        code = await self._people.issue_code(person.id, self._settings.code_minutes)
-        minutes = self._settings.code_minutes
-        yield _notice(incoming, f"Write this from your other account within {minutes} minutes: {code}")
+        """For known people; `Permissions.refuse` handles a stranger's code.
+
+        Whoever reads the code can become the person, so it is shown only in a room that nobody else is in.
+        """
+        person, minutes, room = self._chats.sender(incoming), self._settings.code_minutes, incoming.room
+        surface = self._surfaces[room.surface]
+        if not (isinstance(surface, KnowsPrivateRooms) and await surface.is_private(room, incoming.account)):
+            private = await surface.direct_room(incoming.account)
+            if private is None and surface.capabilities.can_create_rooms:
+                private = await surface.create_room(incoming.account, "Link an account", incoming.key, incoming.room)
+            if private is None:
+                fix = "Get one on the settings page under People."
+                yield _notice(incoming, f"Others may read this room, so no code is shown here. {fix}")
+                return
+            if private != room:
+                yield _notice(incoming, "Others may read this room: you get the code in a room of your own.")
+            room = private
+        code = await self._people.issue_code(person.id, minutes)
+        text = f"Write this from your other account within {minutes} minutes: {self._prefix(incoming)}link {code}"
+        yield OutgoingNotification(room=room, text=text)
 
     async def approve(self, incoming: IncomingCommand) -> OutgoingStream:
         if not self._chats.sender(incoming).is_owner:
             yield _notice(incoming, "Only the owner can let people in.")
             return
-        person, pairing = await self._people.approve(incoming.arguments)
-        yield _notice(incoming, f"{person.name} ({pairing.account} on {pairing.surface}) may talk here now.")
+        code, _, name = incoming.arguments.strip().partition(" ")
+        request = self._people.request_with(code)
+        characters = self._chats.characters.all()
+        if name.strip() or len(characters) < 2:
+            chosen = self._chats.characters.find(name).id if name.strip() else "".join(one.id for one in characters)
+            yield await self._approve(incoming, code, chosen)
+            return
+        choices = (*(one.id for one in characters[:_MAX_CHOICES]), EVERY_CHARACTER, "")
+        names = [*(one.name for one in characters[:_MAX_CHOICES]), "every character", "none yet"]
+        await self._questions.ask(incoming.room, OWNER, f"{_APPROVE}{code}", choices)
+        who = f"{request.name or request.account} ({request.account} on {request.surface})"
+        lines = [f"{number}. {one}" for number, one in enumerate(names, 1)]
+        buttons = tuple(Button(label=one, action="choose", payload=str(n)) for n, one in enumerate(names, 1))
+        text = "\n".join([f"{who} asks to talk here. With which character? Answer with its number.", *lines])
+        yield OutgoingUI(room=incoming.room, text=text, buttons=buttons)
+
+    async def _approve(self, incoming: Incoming, code: str, character: str) -> Outgoing:
+        person, pairing = await self._people.approve(code, character=character or None)
+        name = "every character" if character == EVERY_CHARACTER else "no character yet"
+        if character not in ("", EVERY_CHARACTER):
+            name = self._chats.characters.get(character).name
+        text = f"{person.name} ({pairing.account} on {pairing.surface}) may talk here now, with {name}."
+        return _notice(incoming, text)
 
     async def invite(self, incoming: IncomingCommand) -> OutgoingStream:
         person, binding = self._chats.sender(incoming), self._own_room(incoming, self._chats.sender(incoming))
@@ -380,6 +480,51 @@ class Commands:
         await self._chats.conversation(binding.mode).remove_person(binding.context, guest.id)
         yield _notice(incoming, f"{guest.name} is no longer in this chat.")
 
+    async def listen(self, incoming: IncomingCommand) -> OutgoingStream:
+        person, choice = self._chats.sender(incoming), incoming.arguments.strip().lower()
+        binding = self._own_room(incoming, person)
+        if choice in ("all", "addressed"):
+            await self._rooms.record(RoomListening(room=binding.room, to_all=choice == "all"), person.id)
+        elif choice:
+            prefix = self._prefix(incoming)
+            yield _notice(incoming, f"Write {prefix}listen all, or {prefix}listen addressed.")
+            return
+        if self._rooms.listens_to_all(binding.room):
+            yield _notice(incoming, "I answer every message here.")
+        else:
+            yield _notice(incoming, "In a group I answer when I am mentioned, named or replied to.")
+
+    async def joined(self, incoming: MemberChange) -> OutgoingStream:
+        """Somebody who may talk with the character takes part in the chat from now on."""
+        person, binding = self._chats.sender(incoming), self._rooms.find(incoming.room)
+        if binding is not None and person.id != binding.person and self._chats.may_speak_in(incoming):
+            await self._chats.conversation(binding.mode).add_person(binding.context, person.id)
+        for outgoing in _NOTHING:
+            yield outgoing
+
+    async def left(self, incoming: MemberChange) -> OutgoingStream:
+        """Leave a room that its person left; its chat is kept. Others are taken out of the chat."""
+        person, binding = self._chats.sender(incoming), self._rooms.find(incoming.room)
+        if binding is not None and person.id != binding.person:
+            if self._chats.may_speak_in(incoming):
+                await self._chats.conversation(binding.mode).remove_person(binding.context, person.id)
+        elif binding is not None or person.is_owner:
+            await self._surfaces[incoming.room.surface].leave_room(incoming.room)
+            if binding is not None:
+                await self._rooms.record(RoomForgotten(room=binding.room), person.id)
+        for outgoing in _NOTHING:
+            yield outgoing
+
+    async def title_changed(self, incoming: RoomTitleChange) -> OutgoingStream:
+        """Record that the room was renamed on the platform."""
+        person, binding = self._chats.sender(incoming), self._rooms.find(incoming.room)
+        title = " ".join(incoming.title.split())[:100]
+        if binding is not None and title not in ("", binding.title) and self._chats.may_speak_in(incoming):
+            await self._rooms.record(RoomRenamed(room=binding.room, title=title), person.id)
+            await self._chats.conversation(binding.mode).rename(binding.context, title)
+        for outgoing in _NOTHING:
+            yield outgoing
+
     async def _ask(self, incoming: IncomingCommand, action: str, text: str) -> Outgoing:
         person, prefix = self._chats.sender(incoming), self._prefix(incoming)
         self._own_room(incoming, person)
@@ -391,6 +536,8 @@ class Commands:
         question = self._questions.pending(incoming.room, person.id)
         await self._questions.close(incoming.room, person.id)
         chosen = question.choices[number - 1] if question is not None else ""
+        if question is not None and question.action.startswith(_APPROVE):
+            return await self._approve(incoming, question.action.removeprefix(_APPROVE), chosen)
         context = next((context for context in self._rooms.contexts(incoming.room) if context.context == chosen), None)
         if context is None:
             raise RoomError("This context no longer exists.", "List them again with the load command.")

@@ -4,7 +4,8 @@ A rate-limited delivery waits as long as the platform asks; an unreachable platf
 day; a message that the platform refuses is recorded as failed, and the room's next message follows.
 
 Each message has a token derived from what it answers. After a crash, a message that may have been sent is sent again:
-platforms that deduplicate by token show it once, elsewhere it is marked as possibly shown twice.
+platforms that deduplicate by token show it once. Elsewhere, and once the platform has forgotten the token, it is
+marked as possibly shown twice.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from __future__ import annotations
 import asyncio
 import hashlib
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from functools import partial
 from typing import Literal
@@ -24,14 +25,23 @@ from coterie.base.logging import get_logger
 from coterie.base.redaction import redact
 from coterie.base.supervisor import SupervisedTask, Supervisor
 from coterie.eventstore import Event, LogReader, NewEvent, Payload, Projection, Rows, Store, backoff_s, on
-from coterie.messaging.errors import PlatformRateLimited, PlatformRefused, PlatformUnreachable
+from coterie.messaging.errors import BadFile, PlatformRateLimited, PlatformRefused, PlatformUnreachable
 from coterie.messaging.inbox import room_stream
 from coterie.messaging.ports import Surface
-from coterie.messaging.protocol import AnyDeliverable, Deliverable, Incoming, OutgoingMessage, RoomRef
+from coterie.messaging.protocol import (
+    AnyDeliverable,
+    Deliverable,
+    Incoming,
+    OutgoingMessage,
+    OutgoingNotification,
+    OutgoingReaction,
+    RoomRef,
+)
 
 _MODEL: TypeAdapter[Deliverable] = TypeAdapter(AnyDeliverable)
 _SELECT = (
-    "SELECT o.token, o.outgoing, o.tried, p.message, o.state, o.at, o.message, o.perhaps_twice, o.error"
+    "SELECT o.token, o.outgoing, o.tried, p.message, o.state, o.at, o.message, o.perhaps_twice, o.error,"
+    " min(coalesce(o.first_tried, p.at), coalesce(p.at, o.first_tried))"
     " FROM outbox o LEFT JOIN outbox_opened p ON p.token = o.token"
 )
 DeliveryState = Literal["waiting", "delivered", "failed"]
@@ -63,7 +73,8 @@ class MessageOpened(Payload, kind="message_opened"):
 
 
 class DeliveryTried(Payload, kind="delivery_tried"):
-    """The message is about to be sent to a platform that does not deduplicate: after a crash it may have been."""
+    """The message is about to be sent to a platform that does not deduplicate, or not for long: after a crash it may
+    have been."""
 
     token: str
     """The message's key, derived from what it answers: the same after a crash."""
@@ -103,18 +114,31 @@ class QueuedMessage:
     message: str
     perhaps_twice: bool
     error: str
+    first_tried: datetime | None
+    """When it was sent first, if it was."""
+
+
+@dataclass(frozen=True)
+class ShownMessage:
+    """A message that is shown while it is streamed."""
+
+    id: str
+    """The platform's id; empty if it may be shown, but its id is not known."""
+    since: datetime
 
 
 class OutboxProjection(Projection):
     name = "outbox"
+    version = 2
     schema = """
         CREATE TABLE outbox(token TEXT PRIMARY KEY, id INTEGER NOT NULL, surface TEXT NOT NULL, room TEXT NOT NULL,
             outgoing TEXT NOT NULL, answers INTEGER, state TEXT NOT NULL, tried INTEGER NOT NULL DEFAULT 0,
             message TEXT NOT NULL DEFAULT '', perhaps_twice INTEGER NOT NULL DEFAULT 0,
-            error TEXT NOT NULL DEFAULT '', at INTEGER NOT NULL);
+            error TEXT NOT NULL DEFAULT '', at INTEGER NOT NULL, first_tried INTEGER);
         CREATE INDEX outbox_waiting ON outbox(surface, room, id) WHERE state = 'waiting';
         CREATE INDEX outbox_answers ON outbox(answers, id);
-        CREATE TABLE outbox_opened(token TEXT PRIMARY KEY, message TEXT NOT NULL) WITHOUT ROWID;
+        CREATE INDEX outbox_message ON outbox(message) WHERE message <> '';
+        CREATE TABLE outbox_opened(token TEXT PRIMARY KEY, message TEXT NOT NULL, at INTEGER NOT NULL) WITHOUT ROWID;
     """
 
     @on(MessageQueued)
@@ -129,12 +153,20 @@ class OutboxProjection(Projection):
 
     @on(MessageOpened)
     def opened(self, rows: Rows, event: Event[MessageOpened]) -> None:
-        rows.run("INSERT OR REPLACE INTO outbox_opened VALUES (?, ?)", (event.payload.token, event.payload.message))
+        rows.run(
+            "INSERT INTO outbox_opened VALUES (?, ?, ?) ON CONFLICT(token) DO UPDATE SET message = excluded.message",
+            (event.payload.token, event.payload.message, to_micros(event.ts)),
+        )
 
     @on(DeliveryTried)
     def tried(self, rows: Rows, event: Event[DeliveryTried]) -> None:
-        step = -1 if event.payload.not_taken else 1
-        rows.run("UPDATE outbox SET tried = tried + ? WHERE token = ?", (step, event.payload.token))
+        if event.payload.not_taken:
+            change = "tried = tried - 1, first_tried = CASE WHEN tried > 1 THEN first_tried END"
+            rows.run(f"UPDATE outbox SET {change} WHERE token = ?", (event.payload.token,))  # noqa: S608
+        else:
+            change = "tried = tried + 1, first_tried = coalesce(first_tried, ?)"
+            params = (to_micros(event.ts), event.payload.token)
+            rows.run(f"UPDATE outbox SET {change} WHERE token = ?", params)  # noqa: S608
 
     @on(MessageDelivered)
     def delivered(self, rows: Rows, event: Event[MessageDelivered]) -> None:
@@ -177,21 +209,44 @@ class Outbox:
         """Messages that were possibly shown twice, and those that failed."""
         return self._select("o.perhaps_twice OR o.state = 'failed'", ())
 
+    def delivered(self, room: RoomRef) -> list[QueuedMessage]:
+        """The messages that the platform has, oldest first."""
+        return self._select("o.state = 'delivered' AND o.surface = ? AND o.room = ?", (room.surface, room.id))
+
     def waiting_rooms(self) -> list[RoomRef]:
         rows = self._store.query("SELECT DISTINCT surface, room FROM outbox WHERE state = 'waiting'")
         return [RoomRef(surface=surface, id=room) for surface, room in rows]
 
-    def shown_message(self, token: str) -> str | None:
-        rows = self._store.query("SELECT message FROM outbox_opened WHERE token = ?", (token,))
-        return str(rows[0][0]) if rows else None
+    def text_of(self, room: RoomRef, message: str) -> str | None:
+        """The text of a message of ours by the platform's id; None if it is not one."""
+        rows = self._store.query(
+            "SELECT outgoing FROM outbox WHERE message = ? AND surface = ? AND room = ? AND state = 'delivered'"
+            " ORDER BY id LIMIT 1",
+            (message, room.surface, room.id),
+        )
+        outgoing = _MODEL.validate_json(rows[0][0]) if rows else None
+        return "" if isinstance(outgoing, OutgoingReaction) else outgoing.text if outgoing is not None else None
+
+    def shown_message(self, token: str) -> ShownMessage | None:
+        rows = self._store.query("SELECT message, at FROM outbox_opened WHERE token = ?", (token,))
+        return ShownMessage(str(rows[0][0]), from_micros(rows[0][1])) if rows else None
 
     def _select(self, where: str, params: Sequence[str | int], limit: int = 1_000) -> list[QueuedMessage]:
         rows = self._store.query(f"{_SELECT} WHERE {where} ORDER BY o.id LIMIT ?", (*params, limit))
         return [
             QueuedMessage(
-                token, _MODEL.validate_json(outgoing), tried > 0, opened, state, from_micros(at), message, twice, error
+                token,
+                _MODEL.validate_json(outgoing),
+                tried > 0,
+                opened,
+                state,
+                from_micros(at),
+                message,
+                twice,
+                error,
+                from_micros(first_tried) if first_tried is not None else None,
             )
-            for token, outgoing, tried, opened, state, at, message, twice, error in rows
+            for token, outgoing, tried, opened, state, at, message, twice, error, first_tried in rows
         ]
 
 
@@ -275,7 +330,10 @@ class DeliveryWorker:
         if queued is None or surface is None:  # the messages of a detached surface wait
             return False
         try:
-            await self._deliver(surface, queued)
+            try:
+                await self._deliver(surface, queued)
+            except BadFile as error:  # it was removed since, for example
+                await self._deliver(surface, await self._without_files(queued, error))
         except PlatformRateLimited as error:
             await self._record_not_taken(surface, queued)
             await self._sleep(error.retry_after_s)
@@ -292,27 +350,51 @@ class DeliveryWorker:
 
     async def _deliver(self, surface: Surface, queued: QueuedMessage) -> None:
         outgoing, maybe_sent = queued.outgoing, queued.tried
-        if not surface.capabilities.deduplicates:
+        age = self._clock.now() - (queued.first_tried or self._clock.now())
+        deduplicates = surface.capabilities.deduplicates_after(age.total_seconds())
+        if _records_tries(surface):
             await self._record(queued, DeliveryTried(token=queued.token))
         if isinstance(outgoing, OutgoingMessage) and outgoing.streamed and queued.opened is not None:
             message = queued.opened
-            if not message and surface.capabilities.deduplicates:
+            if not message and deduplicates:
                 message = await surface.send(outgoing, queued.token)  # deduplicated: this only returns the id
-            if message:
-                await surface.edit(outgoing, message, f"{queued.token}.last")
+            if message and await self._edited(surface, queued, message):
                 maybe_sent = False  # repeating an edit shows nothing twice
+            elif message:
+                # With a token of its own: the first one stands for the message that cannot be edited.
+                message = await surface.send(outgoing, f"{queued.token}.new")
             else:
                 message, maybe_sent = await surface.send(outgoing, queued.token), True
         else:
             message = await surface.send(outgoing, queued.token)
-        perhaps_twice = maybe_sent and not surface.capabilities.deduplicates
+        perhaps_twice = maybe_sent and not deduplicates
         if perhaps_twice:
             _log.warning("possibly shown twice", surface=surface.name, room=outgoing.room.id, token=queued.token)
         await self._record(queued, MessageDelivered(token=queued.token, message=message, perhaps_twice=perhaps_twice))
         self._tries.pop(queued.token, None)
 
+    async def _without_files(self, queued: QueuedMessage, error: BadFile) -> QueuedMessage:
+        """The message alone. What is wrong with its files is said after it, or instead of it if it has no text."""
+        outgoing, sentence = queued.outgoing, f"A file could not be sent: {error}"
+        _log.warning("a file was not sent", token=queued.token, error=redact(error.what))
+        if isinstance(outgoing, OutgoingMessage):
+            if outgoing.text.strip():
+                notice = OutgoingNotification(room=outgoing.room, thread=outgoing.thread, text=sentence)
+                await self._store.append([queued_event(f"{queued.token}.file", notice)])
+            outgoing = outgoing.model_copy(update={"text": outgoing.text or sentence, "attachments": ()})
+        return replace(queued, outgoing=outgoing)
+
+    async def _edited(self, surface: Surface, queued: QueuedMessage, message: str) -> bool:
+        """Edit the message shown while streaming to its final form; False if the platform refuses to."""
+        try:
+            await surface.edit(queued.outgoing, message, f"{queued.token}.last")
+        except PlatformRefused as error:
+            _log.info("an edit was refused: sending anew", surface=surface.name, error=redact(str(error)))
+            return False
+        return True
+
     async def _record_not_taken(self, surface: Surface, queued: QueuedMessage) -> None:
-        if not surface.capabilities.deduplicates:
+        if _records_tries(surface):
             await self._record(queued, DeliveryTried(token=queued.token, not_taken=True))
 
     async def _pause_after(self, queued: QueuedMessage, error: PlatformUnreachable) -> None:
@@ -330,3 +412,8 @@ class DeliveryWorker:
 
     async def _record(self, queued: QueuedMessage, payload: Payload) -> None:
         await self._store.append([NewEvent(room_stream(queued.outgoing.room), payload)])
+
+
+def _records_tries(surface: Surface) -> bool:
+    """Where a token counts for a time only, it must be known when it was sent first."""
+    return not surface.capabilities.deduplicates or surface.capabilities.dedupe_window_s is not None

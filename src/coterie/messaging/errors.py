@@ -2,6 +2,7 @@
 
 RoomError
 ├── NoSuchMode             there is no such mode
+├── NoSuchQuestion         a question about a connection is no longer open
 └── BadFile                a file that may not be stored, or does not exist
 
 SurfaceError               a platform did not take a message
@@ -20,6 +21,10 @@ class NoSuchMode(RoomError):
     pass
 
 
+class NoSuchQuestion(RoomError):
+    http_status = 404
+
+
 class BadFile(RoomError):
     exit_code = 32
 
@@ -28,10 +33,13 @@ class SurfaceError(CoterieError):
     exit_code = 33
 
 
+TRIED_AGAIN = "It is tried again."
+
+
 class PlatformUnreachable(SurfaceError):
     """`ambiguous` if the platform may have taken the message before the connection broke."""
 
-    def __init__(self, what: str, fix: str = "It is tried again.", *, ambiguous: bool = True) -> None:
+    def __init__(self, what: str, fix: str = TRIED_AGAIN, *, ambiguous: bool = True) -> None:
         super().__init__(what, fix)
         self.ambiguous = ambiguous
 

@@ -10,13 +10,13 @@ import asyncio
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from typing import Literal
+from typing import Any, Literal
 
 from pydantic import TypeAdapter
 
 from coterie.base.clock import Clock, from_micros, to_micros
-from coterie.eventstore import Event, NewEvent, Payload, Projection, Rows, Store, on
-from coterie.messaging.protocol import Account, AnyIncoming, Incoming, IncomingMessage, RoomRef
+from coterie.eventstore import Event, NewEvent, Payload, Projection, Rows, Store, on, upcaster
+from coterie.messaging.protocol import AnyIncoming, Incoming, IncomingMessage, MemberChange, RoomRef
 from coterie.messaging.quarantine import InputSkipped, skipped_events
 from coterie.messaging.settings import SurfacesSettings
 
@@ -26,11 +26,17 @@ _MAX_LINES = 40
 """A merged message has at most this many lines."""
 
 
-class MessageReceived(Payload, kind="message_received"):
+class MessageReceived(Payload, kind="message_received", version=2):
     """An event arrived on a surface; durable before the platform is acknowledged."""
 
     incoming: AnyIncoming
-    """A message, a command, a pressed button, or a change of membership."""
+    """A message, a command, a pressed button, a change of membership, or a new name of the room."""
+
+
+@upcaster("message_received", 1)
+def _without_new_names(fields: dict[str, Any]) -> dict[str, Any]:
+    """Version 1 had no new names of rooms; everything else is as it was."""
+    return fields
 
 
 class MessagesBatched(Payload, kind="messages_gathered"):
@@ -72,6 +78,7 @@ class ReceivedMessage:
 
 class InboxProjection(Projection):
     name = "inbox"
+    version = 2
     schema = """
         CREATE TABLE inbox(id INTEGER PRIMARY KEY, surface TEXT NOT NULL, room TEXT NOT NULL, account TEXT NOT NULL,
             incoming TEXT NOT NULL, state TEXT NOT NULL, batch INTEGER, ts INTEGER NOT NULL);
@@ -153,6 +160,13 @@ class Inbox:
             for event, incoming, batch, ts in rows
         ]
 
+    def text_of(self, room: RoomRef, key: str) -> str | None:
+        """The text of a received message by the platform's id."""
+        received = self._store.reader.id_by_key(f"in:{room.surface}/{room.id}:{key}")
+        rows = self._store.query("SELECT incoming FROM inbox WHERE id = ?", (received,)) if received else []
+        incoming = _MODEL.validate_json(rows[0][0]) if rows else None
+        return incoming.text if isinstance(incoming, IncomingMessage) else None
+
     def waiting_rooms(self) -> list[RoomRef]:
         rows = self._store.query("SELECT DISTINCT surface, room FROM inbox WHERE state = 'waiting'")
         return [RoomRef(surface=surface, id=room) for surface, room in rows]
@@ -160,6 +174,29 @@ class Inbox:
     def state(self, received_id: int) -> Literal["waiting", "answered"] | None:
         rows = self._store.query("SELECT state FROM inbox WHERE id = ?", (received_id,))
         return rows[0][0] if rows else None
+
+    def last_received(self, surface: str) -> datetime | None:
+        """When the last event arrived on a surface."""
+        rows = self._store.query("SELECT ts FROM inbox WHERE surface = ? ORDER BY id DESC LIMIT 1", (surface,))
+        return from_micros(rows[0][0]) if rows else None
+
+    def last_invite(self, surface: str, account: str) -> MemberChange | None:
+        """The last invitation by an account."""
+        rows = self._store.query(
+            "SELECT incoming FROM inbox WHERE surface = ? AND account = ? ORDER BY id DESC LIMIT 100",
+            (surface, account),
+        )
+        events = (_MODEL.validate_json(incoming) for (incoming,) in rows)
+        return next((one for one in events if isinstance(one, MemberChange) and one.change == "invited"), None)
+
+    def last_private_room(self, surface: str, account: str) -> RoomRef | None:
+        """The room where an account last wrote to us, and nobody else read it then."""
+        rows = self._store.query(
+            "SELECT room FROM inbox WHERE surface = ? AND account = ?"
+            " AND NOT coalesce(json_extract(incoming, '$.group'), 0) ORDER BY id DESC LIMIT 1",
+            (surface, account),
+        )
+        return RoomRef(surface=surface, id=rows[0][0]) if rows else None
 
     def first_of_batch(self, received_id: int) -> int:
         """The message whose answer also answers this one: itself, or the first of its batch."""
@@ -184,7 +221,7 @@ class MessageBatcher:
     """
 
     def __init__(
-        self, inbox: Inbox, clock: Clock, settings: SurfacesSettings, may_speak_in: Callable[[Account, RoomRef], bool]
+        self, inbox: Inbox, clock: Clock, settings: SurfacesSettings, may_speak_in: Callable[[Incoming], bool]
     ) -> None:
         self._inbox = inbox
         self._clock = clock
@@ -221,7 +258,7 @@ class MessageBatcher:
             incoming = message.incoming
             is_unbatched = isinstance(incoming, IncomingMessage) and message.batch is None
             is_same_thread = incoming.thread == waiting[0].incoming.thread
-            if not (is_unbatched and is_same_thread and self._may_speak_in(incoming.account, incoming.room)):
+            if not (is_unbatched and is_same_thread and self._may_speak_in(incoming)):
                 break
             run.append(message)
         return run

@@ -41,6 +41,7 @@ from coterie.messaging.protocol import (
     OutgoingMessage,
     OutgoingNotification,
     OutgoingPart,
+    OutgoingReaction,
     OutgoingTyping,
     RoomRef,
 )
@@ -48,13 +49,16 @@ from coterie.messaging.quarantine import InputSkipped, SkippedInputsProjection
 from coterie.messaging.rooms import RoomsProjection
 from coterie.messaging.routing import ChatRouter, MessageDispatcher
 from coterie.messaging.settings import SurfacesSettings
-from coterie.messaging.streaming import StreamedMessage, split_text
+from coterie.messaging.streaming import StreamedMessage, fit_to_platform
 
 SLOW = "This takes longer than usual. The answer comes as soon as it is there; {prefix}stop ends the waiting."
+SLOW_REACTION = "👀"
+_UNKNOWN_PLATFORM = Capabilities(max_length=2_000, buttons=True, reactions=True)
+"""For messages to a surface that is not attached: every platform takes parts of this length."""
 _IMMEDIATE_COMMANDS = frozenset({"stop"})
 """Commands about the running reply: they cannot wait for it to end."""
-_TYPING_REPEAT_S = 5.0
-"""The typing notice is sent again after this long: platforms let it expire."""
+_MAX_TYPING_S = 600.0
+"""The typing notice ends after this long, even if the answer is still being written."""
 
 
 def messaging_projections() -> list[Projection]:
@@ -85,9 +89,9 @@ class MessageRouter:
         self.people = people
         self.chats = ChatRouter(store, characters, people, conversations, settings, agents)
         self.delivery = DeliveryWorker(store, clock, self.surfaces, supervisor=supervisor)
-        permissions = Permissions(people, clock, settings, self.surfaces, self.chats.rooms)
+        permissions = Permissions(people, clock, settings, self.surfaces)
         self.inbound = InboundProcessor(
-            store, clock, self.dispatcher, self.surfaces, self.delivery, permissions, settings, supervisor
+            store, clock, self.dispatcher, self.surfaces, self.chats, self.delivery, permissions, settings, supervisor
         )
         self._store = store
         Commands(store, self.chats, self.surfaces, settings).register(self.dispatcher)
@@ -104,8 +108,12 @@ class MessageRouter:
 
     async def notify(self, outgoing: Deliverable, token: str) -> None:
         """Send a message that answers nothing, such as a finished task. The same token again sends it once."""
-        await self._store.append([queued_event(token, outgoing)])
-        self.delivery.queue.schedule(outgoing.room)
+        surface = self.surfaces.get(outgoing.room.surface)
+        parts = fit_to_platform(outgoing, surface.capabilities if surface is not None else _UNKNOWN_PLATFORM)
+        events = [queued_event(f"{token}.{n}" if n else token, part) for n, part in enumerate(parts)]
+        if events:
+            await self._store.append(events)
+            self.delivery.queue.schedule(outgoing.room)
 
     async def wait_idle(self) -> None:
         """Wait until every message is answered and delivered."""
@@ -131,6 +139,7 @@ class InboundProcessor:
         clock: Clock,
         dispatcher: MessageDispatcher,
         surfaces: Mapping[str, Surface],
+        chats: ChatRouter,
         delivery: DeliveryWorker,
         permissions: Permissions,
         settings: SurfacesSettings,
@@ -139,7 +148,8 @@ class InboundProcessor:
         self.inbox = Inbox(store)
         self.queue = RoomQueue("incoming messages", self._step, supervisor)
         self._supervisor = supervisor
-        self._batcher = MessageBatcher(self.inbox, clock, settings, permissions.may_speak_in)
+        self._batcher = MessageBatcher(self.inbox, clock, settings, chats.may_speak_in)
+        self._chats = chats
         self._store = store
         self._clock = clock
         self._dispatcher = dispatcher
@@ -158,15 +168,17 @@ class InboundProcessor:
     ) -> list[int]:
         """Make incoming events durable, after which the platform may forget them; they are answered later.
 
-        Returns the id of each event, new or received before.
+        In a group, messages that do not address the character are not stored. Returns the id of each event, new or
+        received before; 0 for one that was not stored.
         """
-        ids = await self.inbox.accept(incoming, cursor, skipped)
-        for received_id, event in zip(ids, incoming, strict=True):
+        wanted = [event for event in incoming if self._chats.is_for_character(event)]
+        ids = await self.inbox.accept(wanted, cursor, skipped)
+        for received_id, event in zip(ids, wanted, strict=True):
             if isinstance(event, IncomingCommand) and event.name in _IMMEDIATE_COMMANDS:
                 self._answer_immediately(received_id, event)
             else:
                 self.queue.schedule(event.room)
-        return ids
+        return [self.inbox.find(event) or 0 for event in incoming] if len(wanted) < len(incoming) else ids
 
     async def wait_answered(self, received_id: int) -> None:
         """Wait until every answer to it is in the outbox."""
@@ -219,28 +231,29 @@ class InboundProcessor:
 
     async def _answer(self, batch: Sequence[ReceivedMessage]) -> None:
         """Handle a batch as one message: stream and type while the handler runs, then queue what is to be delivered."""
-        incoming = merge_messages(batch)
+        incoming, last = merge_messages(batch), batch[-1].incoming
+        reply_to = last.key if last.group and isinstance(last, IncomingMessage) else None
         surface, token = self._surfaces[incoming.room.surface], message_token(incoming)
         stream_token = f"{token}.s"
         shown_before = self._delivery.outbox.shown_message(stream_token)
         streamed = StreamedMessage(surface, self._store, self._clock, stream_token, shown_before)
         deliverables: list[Deliverable] = []
-        typing_at: float | None = None
+        typing: asyncio.Task[None] | None = None
         slow_notice = run_once("notice of a slow answer", self._notify_if_slow(surface, incoming, token, batch[0].id))
         is_known = self._permissions.is_known(incoming.account)
         answers = self._dispatcher.dispatch(incoming) if is_known else self._permissions.refuse(incoming)
         try:
             async for answer in answers:
-                outgoing = _in_thread(answer, incoming)
+                outgoing = _as_answer(answer, incoming, reply_to)
                 if isinstance(outgoing, OutgoingTyping):
-                    if typing_at is None or self._clock.monotonic() - typing_at > _TYPING_REPEAT_S:
-                        typing_at = self._clock.monotonic()
+                    if typing is None:
                         await self._set_typing(surface, outgoing.room, True)
+                        typing = run_once("typing notice", self._keep_typing(surface, outgoing.room))
                     continue
                 slow_notice.cancel()
                 if not isinstance(outgoing, OutgoingPart):
                     deliverables.append(outgoing)
-                elif surface.capabilities.can_edit and (
+                elif (surface.capabilities.can_edit or surface.capabilities.previews) and (
                     streamed.is_shown or not self._delivery.queue.is_busy(incoming.room)
                 ):
                     # Not while an earlier message waits for delivery: then this one is sent only when complete.
@@ -248,7 +261,8 @@ class InboundProcessor:
         finally:
             slow_notice.cancel()
             await streamed.finish()
-            if typing_at is not None:
+            if typing is not None:
+                typing.cancel()
                 await self._set_typing(surface, incoming.room, False)
         await self._queue_answers(deliverables, surface.capabilities, token, batch)
 
@@ -264,7 +278,7 @@ class InboundProcessor:
         is_streamed = self._delivery.outbox.shown_message(stream_token) is not None
         events: list[NewEvent] = []
         for outgoing in deliverables:
-            for part in _split_message(outgoing, capabilities):
+            for part in fit_to_platform(outgoing, capabilities):
                 part_token = f"{token}.{len(events)}"
                 if is_streamed and isinstance(part, OutgoingMessage):
                     part, part_token, is_streamed = part.model_copy(update={"streamed": True}), stream_token, False
@@ -278,6 +292,13 @@ class InboundProcessor:
         for outgoing_room in {outgoing.room for outgoing in deliverables}:
             self._delivery.queue.schedule(outgoing_room)
 
+    async def _keep_typing(self, surface: Surface, room: RoomRef) -> None:
+        """Show again and again that an answer is being written, until cancelled."""
+        repeat_s = surface.capabilities.typing_repeat_s
+        for _ in range(int(_MAX_TYPING_S / repeat_s)):
+            await asyncio.sleep(repeat_s)
+            await self._set_typing(surface, room, True)
+
     async def _set_typing(self, surface: Surface, room: RoomRef, on: bool) -> None:
         with suppress(CoterieError):  # typing notices are best effort
             await surface.typing(room, on)
@@ -286,32 +307,21 @@ class InboundProcessor:
         if not self._settings.slow_notice_s:
             return
         await asyncio.sleep(self._settings.slow_notice_s)
-        text = SLOW.format(prefix=surface.capabilities.command_prefix)
-        notice = OutgoingNotification(room=incoming.room, text=text)
+        notice: Deliverable = OutgoingReaction(room=incoming.room, to=incoming.key, emoji=SLOW_REACTION)
+        if not (incoming.group and surface.capabilities.reactions and isinstance(incoming, IncomingMessage)):
+            text = SLOW.format(prefix=surface.capabilities.command_prefix)
+            notice = OutgoingNotification(room=incoming.room, thread=incoming.thread, text=text)
         await self._store.append([queued_event(f"{token}.slow", notice, received_id)])
         self._delivery.queue.schedule(incoming.room)
 
 
-def _in_thread(outgoing: Outgoing, incoming: Incoming) -> Outgoing:
-    """The answer in the thread of the message it answers."""
-    if incoming.thread is None or outgoing.thread is not None or outgoing.room != incoming.room:
+def _as_answer(outgoing: Outgoing, incoming: Incoming, reply_to: str | None) -> Outgoing:
+    """The answer in the thread of the message it answers, and in a group as a reply to it."""
+    if outgoing.room != incoming.room:
         return outgoing
-    return outgoing.model_copy(update={"thread": incoming.thread})
-
-
-def _split_message(outgoing: Deliverable, capabilities: Capabilities) -> list[Deliverable]:
-    """A message in parts that the platform takes: files go with the last part, the reference with the first."""
-    if not isinstance(outgoing, OutgoingMessage):
-        return [outgoing]
-    texts = split_text(outgoing.text, capabilities.max_length, capabilities.length_of)
-    last = len(texts) - 1
-    return [
-        outgoing.model_copy(
-            update={
-                "text": text,
-                "attachments": outgoing.attachments if number == last else (),
-                "reply_to": outgoing.reply_to if number == 0 else None,
-            }
-        )
-        for number, text in enumerate(texts)
-    ]
+    changes: dict[str, str] = {}
+    if incoming.thread is not None and outgoing.thread is None:
+        changes["thread"] = incoming.thread
+    if reply_to is not None and isinstance(outgoing, OutgoingMessage | OutgoingPart) and outgoing.reply_to is None:
+        changes["reply_to"] = reply_to
+    return outgoing.model_copy(update=changes) if changes else outgoing

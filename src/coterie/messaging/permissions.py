@@ -1,6 +1,7 @@
 """Who may talk here: accounts that belong to a known person. Strangers are refused or offered a pairing code.
 
-A refusal discloses no character and no room. Refusals and wrong codes are rate-limited.
+A refusal discloses no character and no room, and in a group nothing is said in public. Refusals and wrong codes are
+rate-limited.
 """
 
 from __future__ import annotations
@@ -10,7 +11,10 @@ from collections.abc import AsyncIterator, Mapping
 from datetime import datetime, timedelta
 
 from coterie.base.clock import Clock
+from coterie.base.logging import get_logger
+from coterie.base.redaction import redact
 from coterie.characters import BadCode, People
+from coterie.messaging.errors import SurfaceError
 from coterie.messaging.ports import Surface
 from coterie.messaging.protocol import (
     Account,
@@ -20,14 +24,15 @@ from coterie.messaging.protocol import (
     Outgoing,
     OutgoingNotification,
     RoomRef,
+    RoomTitleChange,
 )
-from coterie.messaging.rooms import Rooms
 from coterie.messaging.settings import SurfacesSettings
 
 REFUSAL = "I am sorry, I only talk with people I know. If you were given a code, write: {prefix}link CODE"
 PAIRING = "I do not know you yet. Show this code to the owner within {minutes} minutes: {code}"
 _MAX_WRONG_CODES = 5
 _HOUR = timedelta(hours=1)
+_log = get_logger(__name__)
 
 
 class Permissions:
@@ -37,10 +42,8 @@ class Permissions:
         clock: Clock,
         settings: SurfacesSettings,
         surfaces: Mapping[str, Surface],
-        rooms: Rooms,
     ) -> None:
         self._people = people
-        self._rooms = rooms
         self._clock = clock
         self._settings = settings
         self._surfaces = surfaces
@@ -50,22 +53,33 @@ class Permissions:
     def is_known(self, account: Account) -> bool:
         return self._people.by_account(account.surface, account.id) is not None
 
-    def may_speak_in(self, account: Account, room: RoomRef) -> bool:
-        """Whether the account's messages in this room are answered."""
-        person, binding = self._people.by_account(account.surface, account.id), self._rooms.find(room)
-        if person is None or binding is None:
-            return person is not None
-        return person.is_owner or person.id == binding.person or self._rooms.is_guest(room, person.id)
-
     async def refuse(self, incoming: Incoming) -> AsyncIterator[Outgoing]:
         """The answer to a stranger, if there is to be one; a valid code links the account."""
         account = incoming.account
         if isinstance(incoming, IncomingCommand) and incoming.name == "link" and incoming.arguments.strip():
             yield OutgoingNotification(room=incoming.room, text=await self._try_code(account, incoming.arguments))
         elif isinstance(incoming, MemberChange):
+            if incoming.change == "invited" and incoming.group:
+                await self._surfaces[incoming.room.surface].leave_room(incoming.room)
+        elif isinstance(incoming, RoomTitleChange):
             return
-        elif (text := await self._refusal(account)) is not None:
-            yield OutgoingNotification(room=incoming.room, text=text)
+        else:
+            room = await self._private_room(incoming)
+            text = await self._refusal(account) if room is not None else None
+            if room is not None and text is not None:
+                yield OutgoingNotification(room=room, text=text)
+
+    async def _private_room(self, incoming: Incoming) -> RoomRef | None:
+        """Where only the stranger reads the answer; None for no answer."""
+        if not incoming.group:
+            return incoming.room
+        if self._settings.strangers != "pair":
+            return None
+        try:
+            return await self._surfaces[incoming.room.surface].direct_room(incoming.account)
+        except SurfaceError as error:
+            _log.info("no direct chat with a stranger", surface=incoming.room.surface, error=redact(str(error)))
+            return None
 
     async def _refusal(self, account: Account) -> str | None:
         key, now = (account.surface, account.id), self._clock.now()

@@ -8,10 +8,10 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import Literal, Protocol, runtime_checkable
 
 from coterie.eventstore import NewEvent
-from coterie.messaging.protocol import Account, Attachment, Deliverable, RoomRef
+from coterie.messaging.protocol import Account, Attachment, Deliverable, OutgoingMessage, RoomRef
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,11 +40,18 @@ class ReplyActivity:
     text: str
 
 
-ReplyUpdate = ReplyDelta | ReplyActivity | ReplyFinished
+@dataclass(frozen=True, slots=True)
+class ReplyReaction:
+    """An emoji put to the message that is answered; a reply may follow."""
+
+    emoji: str
+
+
+ReplyUpdate = ReplyDelta | ReplyActivity | ReplyReaction | ReplyFinished
 
 
 async def with_full_text(updates: AsyncIterator[ReplyUpdate]) -> AsyncIterator[ReplyUpdate]:
-    """The updates with a last delta where `ReplyFinished` has more text than the deltas before it.
+    """The updates with a last delta where `ReplyFinished` has other text than the deltas before it.
 
     For surfaces that show text as it arrives: some modes send their text only with `ReplyFinished`.
     """
@@ -52,9 +59,17 @@ async def with_full_text(updates: AsyncIterator[ReplyUpdate]) -> AsyncIterator[R
     async for update in updates:
         if isinstance(update, ReplyDelta):
             text += update.text
-        elif isinstance(update, ReplyFinished) and update.text.startswith(text) and update.text != text:
-            yield ReplyDelta(update.text[len(text) :])
+        elif isinstance(update, ReplyFinished) and update.text != text:
+            if update.text.startswith(text):
+                yield ReplyDelta(update.text[len(text) :])
+            elif update.text:  # what was shown was given up
+                yield ReplyDelta(f"\n\n{update.text}")
         yield update
+
+
+def with_quote(text: str, quote: str) -> str:
+    """The text after the quoted message, as Markdown."""
+    return "\n".join([*(f"> {line}" for line in quote.splitlines()), "", text]) if quote else text
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,9 +110,11 @@ class Conversation(Protocol):
         ...
 
     def send_message(
-        self, context: str, text: str, *, person: str, key: str, attachments: Sequence[Attachment] = ()
+        self, context: str, text: str, *, person: str, key: str, attachments: Sequence[Attachment] = (), quote: str = ""
     ) -> AsyncIterator[ReplyUpdate]:
-        """The reply, ending with `ReplyFinished`. The same key again gives the same reply without a second message."""
+        """The reply, ending with `ReplyFinished`. The same key again gives the same reply without a second message.
+
+        `quote` is the beginning of the message that this one replies to."""
         ...
 
     def retry(self, context: str, *, person: str) -> AsyncIterator[ReplyUpdate]:
@@ -166,19 +183,39 @@ class Capabilities:
     """What a platform can do."""
 
     max_length: int = 4_000
-    """The longest text of one message."""
-    length_in_bytes: bool = False
-    """Whether `max_length` counts bytes of UTF-8 instead of characters."""
+    """The longest text of one message, in `length_unit`."""
+    length_unit: Literal["characters", "bytes", "utf-16"] = "characters"
+    """What `max_length` counts: characters, bytes of UTF-8, or code units of UTF-16."""
+    max_file_bytes: int | None = None
+    """The largest file that can be sent; None if only our own limit counts."""
     deduplicates: bool = False
     """Whether sending the same token twice shows one message, so that an ambiguous send can simply be repeated."""
+    dedupe_window_s: float | None = None
+    """For how long after the first send it does; None for always."""
     can_edit: bool = False
-    """Whether a message can be edited after it was sent; streaming needs it."""
+    """Whether a message can be edited after it was sent; a reply is then streamed by edits."""
+    previews: bool = False
+    """Whether `Surface.preview` shows unfinished text that has no message id; a reply is then streamed by previews."""
+    buttons: bool = False
+    """Whether the buttons of a question are shown."""
+    reactions: bool = False
+    """Whether reactions to messages are shown; they are left out elsewhere."""
     can_create_rooms: bool = False
     pace: EditPace = field(default_factory=EditPace)
+    typing_repeat_s: float = 4.0
+    """The typing notice is repeated after this long, before the platform lets it expire."""
     command_prefix: str = "/"
 
+    def deduplicates_after(self, age_s: float) -> bool:
+        """Whether sending a token again that was first sent this long ago shows nothing twice."""
+        return self.deduplicates and (self.dedupe_window_s is None or age_s < self.dedupe_window_s)
+
     def length_of(self, text: str) -> int:
-        return len(text.encode()) if self.length_in_bytes else len(text)
+        if self.length_unit == "bytes":
+            return len(text.encode())
+        if self.length_unit == "utf-16":
+            return len(text) + sum(letter > "\uffff" for letter in text)
+        return len(text)
 
 
 class Surface(Protocol):
@@ -194,13 +231,36 @@ class Surface(Protocol):
         ...
 
     async def edit(self, outgoing: Deliverable, message: str, token: str) -> None:
-        """Replace the message with this id by `outgoing`."""
+        """Replace the message with this id by `outgoing`. `PlatformRefused` if it cannot be edited: it is sent anew."""
+        ...
+
+    async def preview(self, outgoing: OutgoingMessage, token: str) -> None:
+        """Show unfinished text in place of the last preview with this token; the message itself is sent later, and ends
+        the preview. Needs `capabilities.previews`."""
         ...
 
     async def typing(self, room: RoomRef, on: bool) -> None: ...
 
-    async def create_room(self, person: Account, title: str, key: str) -> RoomRef:
-        """A new room for a person; the same key again gives the same room. Needs `capabilities.can_create_rooms`."""
+    async def create_room(self, person: Account, title: str, key: str, asked_in: RoomRef) -> RoomRef | None:
+        """A new room for a person, beside the one it was asked for in; the same key again gives the same room. None if
+        there can be no further room there. Needs `capabilities.can_create_rooms`."""
         ...
 
     async def rename_room(self, room: RoomRef, title: str) -> None: ...
+
+    async def leave_room(self, room: RoomRef) -> None:
+        """Leave a room with several people."""
+        ...
+
+    async def direct_room(self, person: Account) -> RoomRef | None:
+        """The room in which only this person reads what we write; None if we cannot write to them first."""
+        ...
+
+
+@runtime_checkable
+class KnowsPrivateRooms(Protocol):
+    """A surface that knows who is in a room. On others, every room counts as one that others may read."""
+
+    async def is_private(self, room: RoomRef, account: Account) -> bool:
+        """Whether nobody but this account and ours is in the room or invited to it."""
+        ...

@@ -47,10 +47,12 @@ class RoomRenamed(Payload, kind="room_renamed"):
 
 
 class RoomArchived(Payload, kind="room_archived"):
-    """A room was archived."""
+    """A room was archived, so that messages in it are not answered, or brought back."""
 
     room: RoomRef
     """The room on the platform."""
+    archived: bool = True
+    """False if it was brought back."""
 
 
 class RoomShared(Payload, kind="room_shared"):
@@ -64,11 +66,31 @@ class RoomShared(Payload, kind="room_shared"):
     """False if the guest was removed."""
 
 
+class RoomListening(Payload, kind="room_listening"):
+    """In a room with several people every message is answered, or again only those that address the character."""
+
+    room: RoomRef
+    """The room on the platform."""
+    to_all: bool
+    """Whether every message is answered."""
+
+
 class RoomForgotten(Payload, kind="room_forgotten"):
     """The room is no longer assigned to anybody; its chats are kept."""
 
     room: RoomRef
     """The room on the platform."""
+
+
+class RoomNumbersRestored(Payload, kind="room_numbers_restored"):
+    """The highest number that a person's rooms on a surface had was read from the platform's records."""
+
+    person: str
+    """The person's id."""
+    surface: str
+    """The surface's name, such as `matrix`."""
+    last: int
+    """The number; later rooms get higher ones."""
 
 
 class ContextChanged(Payload, kind="context_changed"):
@@ -119,7 +141,11 @@ class RoomContext:
 
 class RoomsProjection(Projection):
     name = "surface_rooms"
+    version = 2
     schema = """
+        CREATE TABLE room_number(person TEXT, surface TEXT, last INTEGER NOT NULL,
+            PRIMARY KEY(person, surface)) WITHOUT ROWID;
+        CREATE TABLE room_listening(surface TEXT, room TEXT, PRIMARY KEY(surface, room)) WITHOUT ROWID;
         CREATE TABLE surface_room(surface TEXT, room TEXT, person TEXT NOT NULL, mode TEXT NOT NULL,
             character TEXT NOT NULL, context TEXT NOT NULL, title TEXT NOT NULL, number INTEGER NOT NULL,
             archived INTEGER NOT NULL DEFAULT 0, PRIMARY KEY(surface, room)) WITHOUT ROWID;
@@ -137,7 +163,12 @@ class RoomsProjection(Projection):
             "INSERT OR REPLACE INTO surface_room VALUES (?, ?, ?, ?, ?, ?, ?, ?, 0)",
             (room.surface, room.id, chat.person, chat.mode, chat.character, chat.context, chat.title, chat.number),
         )
+        self._use_number(rows, chat.person, room.surface, chat.number)
         self._add_context(rows, room, chat.context, chat.mode, chat.character, event.id)
+
+    @on(RoomNumbersRestored)
+    def numbers_restored(self, rows: Rows, event: Event[RoomNumbersRestored]) -> None:
+        self._use_number(rows, event.payload.person, event.payload.surface, event.payload.last)
 
     @on(RoomRenamed)
     def renamed(self, rows: Rows, event: Event[RoomRenamed]) -> None:
@@ -148,7 +179,8 @@ class RoomsProjection(Projection):
     @on(RoomArchived)
     def archived(self, rows: Rows, event: Event[RoomArchived]) -> None:
         room = event.payload.room
-        rows.run("UPDATE surface_room SET archived = 1 WHERE surface = ? AND room = ?", (room.surface, room.id))
+        params = (event.payload.archived, room.surface, room.id)
+        rows.run("UPDATE surface_room SET archived = ? WHERE surface = ? AND room = ?", params)
 
     @on(RoomShared)
     def shared(self, rows: Rows, event: Event[RoomShared]) -> None:
@@ -158,11 +190,19 @@ class RoomsProjection(Projection):
             change = "DELETE FROM room_guest WHERE surface = ? AND room = ? AND person = ?"
         rows.run(change, (payload.room.surface, payload.room.id, payload.person))
 
+    @on(RoomListening)
+    def listening(self, rows: Rows, event: Event[RoomListening]) -> None:
+        change = "INSERT OR REPLACE INTO room_listening VALUES (?, ?)"
+        if not event.payload.to_all:
+            change = "DELETE FROM room_listening WHERE surface = ? AND room = ?"
+        rows.run(change, (event.payload.room.surface, event.payload.room.id))
+
     @on(RoomForgotten)
     def forgotten(self, rows: Rows, event: Event[RoomForgotten]) -> None:
         room = event.payload.room
         rows.run("DELETE FROM surface_room WHERE surface = ? AND room = ?", (room.surface, room.id))
         rows.run("DELETE FROM room_guest WHERE surface = ? AND room = ?", (room.surface, room.id))
+        rows.run("DELETE FROM room_listening WHERE surface = ? AND room = ?", (room.surface, room.id))
 
     @on(ContextChanged)
     def context_changed(self, rows: Rows, event: Event[ContextChanged]) -> None:
@@ -179,6 +219,13 @@ class RoomsProjection(Projection):
         rows.run(
             "UPDATE room_context SET name = ? WHERE surface = ? AND room = ? AND context = ?",
             (payload.name, payload.room.surface, payload.room.id, payload.context),
+        )
+
+    def _use_number(self, rows: Rows, person: str, surface: str, number: int) -> None:
+        rows.run(
+            "INSERT INTO room_number VALUES (?, ?, ?)"
+            " ON CONFLICT(person, surface) DO UPDATE SET last = max(last, excluded.last)",
+            (person, surface, number),
         )
 
     def _add_context(self, rows: Rows, room: RoomRef, context: str, mode: str, character: str, since: int) -> None:
@@ -209,6 +256,10 @@ class Rooms:
         sql = "SELECT 1 FROM room_guest WHERE surface = ? AND room = ? AND person = ?"
         return bool(self._store.query(sql, (room.surface, room.id, person)))
 
+    def listens_to_all(self, room: RoomRef) -> bool:
+        sql = "SELECT 1 FROM room_listening WHERE surface = ? AND room = ?"
+        return bool(self._store.query(sql, (room.surface, room.id)))
+
     def guests(self, room: RoomRef) -> list[str]:
         sql = "SELECT person FROM room_guest WHERE surface = ? AND room = ? ORDER BY person"
         return [person for (person,) in self._store.query(sql, (room.surface, room.id))]
@@ -234,10 +285,14 @@ class Rooms:
         return [RoomContext(*row) for row in rows]
 
     def next_number(self, person: str, surface: str) -> int:
-        rows = self._store.query(
-            "SELECT coalesce(max(number), 0) + 1 FROM surface_room WHERE person = ? AND surface = ?", (person, surface)
-        )
-        return int(rows[0][0])
+        """One more than any room of this person had, also those that were forgotten since."""
+        return self.last_number(person, surface) + 1
+
+    def last_number(self, person: str, surface: str) -> int:
+        """The highest number that a room of this person had; 0 before the first."""
+        sql = "SELECT last FROM room_number WHERE person = ? AND surface = ?"
+        rows = self._store.query(sql, (person, surface))
+        return int(rows[0][0]) if rows else 0
 
     def has_number(self, person: str, surface: str, number: int) -> bool:
         sql = "SELECT 1 FROM surface_room WHERE person = ? AND surface = ? AND number = ?"
@@ -275,9 +330,25 @@ class Rooms:
         changed = ContextChanged(room=room, context=context.context, mode=context.mode, character=context.character)
         await self._store.append([*new_events, NewEvent(room_stream(room), changed, person)])
 
-    async def record(self, payload: RoomRenamed | RoomArchived | RoomShared | ContextSaved, person: str) -> None:
+    async def record(
+        self,
+        payload: RoomRenamed | RoomArchived | RoomShared | RoomListening | RoomForgotten | ContextSaved,
+        person: str,
+    ) -> None:
+        """Store a change of a room."""
         await self._store.append([NewEvent(room_stream(payload.room), payload, person)])
+
+    async def restore_numbers(self, person: str, surface: str, last: int) -> None:
+        """Rooms of this person get numbers above `last` from now on."""
+        if last > self.last_number(person, surface):
+            restored = RoomNumbersRestored(person=person, surface=surface, last=last)
+            await self._store.append([NewEvent(f"surface:{surface}", restored)])
 
     def _select(self, where: str, params: Sequence[str]) -> list[RoomBinding]:
         rows = self._store.query(f"{_SELECT} WHERE {where} ORDER BY number", tuple(params))
-        return [RoomBinding(RoomRef(surface=surface, id=room), *rest) for surface, room, *rest in rows]
+        return [
+            RoomBinding(
+                RoomRef(surface=surface, id=room), person, mode, character, context, title, number, bool(archived)
+            )
+            for surface, room, person, mode, character, context, title, number, archived in rows
+        ]

@@ -8,7 +8,8 @@ sentence, the log gets the cause.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Mapping
+import re
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from typing import Any, TypeVar
 from weakref import WeakValueDictionary
 
@@ -19,8 +20,10 @@ from coterie.characters import Character, Characters, People, Person
 from coterie.conversation import PermissionDenied
 from coterie.eventstore import Store
 from coterie.messaging.agents import AgentRegistry
+from coterie.messaging.delivery import Outbox
 from coterie.messaging.errors import NoSuchMode
-from coterie.messaging.ports import Conversation, NewChat, ReplyActivity, ReplyDelta, ReplyUpdate
+from coterie.messaging.inbox import Inbox
+from coterie.messaging.ports import Conversation, NewChat, ReplyActivity, ReplyDelta, ReplyReaction, ReplyUpdate
 from coterie.messaging.protocol import (
     Incoming,
     IncomingCallback,
@@ -31,15 +34,17 @@ from coterie.messaging.protocol import (
     OutgoingMessage,
     OutgoingNotification,
     OutgoingPart,
+    OutgoingReaction,
     OutgoingTyping,
     RoomRef,
 )
 from coterie.messaging.rooms import RoomBinding, RoomContext, Rooms
-from coterie.messaging.settings import SurfacesSettings
+from coterie.messaging.settings import BindingRule, SurfacesSettings
 
 Handler = Callable[[Any], AsyncIterator[Outgoing]]
 H = TypeVar("H", bound=Handler)
 ANY = "*"
+_MAX_QUOTE = 300
 HANDLER_FAILED = "Something went wrong here, and it has been noted. Please try again."
 _log = get_logger(__name__)
 
@@ -106,6 +111,7 @@ class ChatRouter:
         agents: AgentRegistry | None = None,
     ) -> None:
         self.rooms = Rooms(store)
+        self._inbox, self._outbox = Inbox(store), Outbox(store)
         self.characters = characters
         self.people = people
         self._conversations = conversations
@@ -117,10 +123,12 @@ class ChatRouter:
         person = self.sender(incoming)
         binding = self.rooms.find(incoming.room)
         if binding is not None:
-            self.check_room(person, binding)
+            self.check_room(person, binding, group=incoming.group)
+            if binding.archived:
+                return
         yield OutgoingTyping(room=incoming.room)
         if binding is None:
-            binding, greeting = await self.begin_chat(incoming.room, person)
+            binding, greeting = await self.begin_chat(incoming.room, person, server=incoming.server)
             if greeting:
                 yield OutgoingMessage(room=incoming.room, text=greeting)
         conversation = self.conversation(binding.mode)
@@ -132,12 +140,29 @@ class ChatRouter:
             person=person.id,
             key=f"{incoming.room.surface}/{incoming.room.id}:{incoming.key}",
             attachments=incoming.attachments,
+            quote=self._quote(incoming),
         )
-        async for outgoing in self.to_outgoing(updates, incoming.room):
+        async for outgoing in self.to_outgoing(updates, incoming.room, incoming.key):
             yield outgoing
 
-    async def to_outgoing(self, updates: AsyncIterator[ReplyUpdate], room: RoomRef) -> AsyncIterator[Outgoing]:
+    def _quote(self, incoming: IncomingMessage) -> str:
+        """The beginning of the message that it replies to, if we know it."""
+        if incoming.reply_to is None:
+            return ""
+        quoted = self._outbox.text_of(incoming.room, incoming.reply_to)
+        if quoted is None:
+            quoted = self._inbox.text_of(incoming.room, incoming.reply_to)
+        return (quoted or "").strip()[:_MAX_QUOTE]
+
+    async def to_outgoing(
+        self, updates: AsyncIterator[ReplyUpdate], room: RoomRef, answered: str = ""
+    ) -> AsyncIterator[Outgoing]:
+        """`answered` is the platform's id of the message that is answered."""
         async for update in updates:
+            if isinstance(update, ReplyReaction):
+                if answered:
+                    yield OutgoingReaction(room=room, to=answered, emoji=update.emoji)
+                continue
             if isinstance(update, ReplyDelta):
                 yield OutgoingPart(room=room, text=update.text)
                 continue
@@ -150,15 +175,24 @@ class ChatRouter:
                 yield OutgoingNotification(room=room, text=update.error)
 
     async def begin_chat(
-        self, room: RoomRef, person: Person, character: str | None = None, title: str = "", mode: str = ""
+        self,
+        room: RoomRef,
+        person: Person,
+        character: str | None = None,
+        title: str = "",
+        mode: str = "",
+        server: str = "",
     ) -> tuple[RoomBinding, str]:
-        """The chat of a room and its greeting; begun once, also under concurrent calls."""
+        """The chat of a room and its greeting; begun once, also under concurrent calls. Without a character or a mode
+        the bindings of the settings decide."""
         async with self._begin_locks.setdefault(room, asyncio.Lock()):
             if (binding := self.rooms.find(room)) is not None:
                 return binding, ""
-            chosen = self.characters.find(character or self.default_character(room, person))
+            chosen = self.characters.find(character or self.default_character(room, person, server))
             self.check_character(person, chosen.id)
-            mode, chat = await self.create_chat(person, chosen.id, title, mode=mode)
+            mode, chat = await self.create_chat(
+                person, chosen.id, title, mode=mode, bound_mode=self._bound_mode(room, person, server)
+            )
             binding = await self.rooms.bind(room, person.id, mode, chosen.id, chat, title or chosen.name)
             return binding, chat.greeting
 
@@ -189,10 +223,19 @@ class ChatRouter:
         return [character for character in self.characters.all() if self.people.may_talk(person.id, character.id)]
 
     async def create_chat(
-        self, person: Person, character: str, title: str, *, mode: str = "", at_once: bool = False
+        self,
+        person: Person,
+        character: str,
+        title: str,
+        *,
+        mode: str = "",
+        bound_mode: str = "",
+        at_once: bool = False,
     ) -> tuple[str, NewChat]:
-        """A chat in the given mode, else in the character's assigned mode, else in the default mode."""
+        """A chat in the given mode, else in the room's bound mode, else in the character's assigned mode, else in the
+        default mode. Other people may choose a mode only if the settings let them."""
         assigned = self._agents.mode_of(self.characters.get(character)) if self._agents is not None else ""
+        assigned = bound_mode or assigned
         mode = mode or assigned or self.modes[0]
         if mode not in self._conversations:
             raise NoSuchMode(f"There is no kind of chat called {mode[:40]}.", f"There is: {', '.join(self.modes)}.")
@@ -213,17 +256,69 @@ class ChatRouter:
         if not self.people.may_talk(person.id, character):
             raise PermissionDenied("There is no character that you may talk with here.", "Ask the owner.")
 
-    def check_room(self, person: Person, binding: RoomBinding) -> None:
-        """A chat is for the person it belongs to, its guests, and the owner."""
+    def check_room(self, person: Person, binding: RoomBinding, *, group: bool = False) -> None:
+        """A chat is for the person it belongs to, its guests, and the owner; in a group also for everybody who may talk
+        with the character."""
         if person.id == binding.person:
             self.check_character(person, binding.character)
-        elif not person.is_owner and not self.rooms.is_guest(binding.room, person.id):
+        elif not (
+            person.is_owner
+            or self.rooms.is_guest(binding.room, person.id)
+            or (group and self.people.may_talk(person.id, binding.character))
+        ):
             raise PermissionDenied("This chat is somebody else's.", "Begin one of your own, or ask to be invited.")
 
-    def default_character(self, room: RoomRef, person: Person) -> str:
+    def may_speak_in(self, incoming: Incoming) -> bool:
+        """Whether what the account writes in this room is answered."""
+        person = self.people.by_account(incoming.account.surface, incoming.account.id)
+        binding = self.rooms.find(incoming.room)
+        if person is None or binding is None:
+            return person is not None
+        try:
+            self.check_room(person, binding, group=incoming.group)
+        except PermissionDenied:
+            return False
+        return True
+
+    def is_for_character(self, incoming: Incoming) -> bool:
+        """Whether an event is to be handled: in a group, a message only if it addresses the character by a mention, a
+        reply or its name, or if the room was asked to listen to all."""
+        if not isinstance(incoming, IncomingMessage) or not incoming.group or incoming.addressed:
+            return True
+        if incoming.reply_to is not None and self._outbox.text_of(incoming.room, incoming.reply_to) is not None:
+            return True
+        person = self.people.by_account(incoming.account.surface, incoming.account.id)
+        if person is None:  # strangers in a group are only answered if they mean us without doubt
+            return False
+        return self.rooms.listens_to_all(incoming.room) or self._is_named(incoming, person)
+
+    def _is_named(self, incoming: IncomingMessage, person: Person) -> bool:
+        binding = self.rooms.find(incoming.room)
+        try:
+            character = binding.character if binding is not None else None
+            found = self.characters.find(character or self.default_character(incoming.room, person, incoming.server))
+        except CoterieError:  # there is no character for this person
+            return False
+        names = {found.name, found.name.split()[0]} if found.name.split() else set()
+        return any(re.search(rf"(?<!\w){re.escape(name)}(?!\w)", incoming.text, re.IGNORECASE) for name in names)
+
+    def _matching_rules(self, room: RoomRef, person: Person, server: str) -> Iterator[BindingRule]:
         for rule in self._settings.bindings:
-            matches = (rule.surface in ("", room.surface), rule.room in ("", room.id), rule.person in ("", person.id))
+            matches = (
+                rule.surface in ("", room.surface),
+                rule.server in ("", server),
+                rule.room in ("", room.id),
+                rule.person in ("", person.id),
+            )
             if all(matches):
+                yield rule
+
+    def _bound_mode(self, room: RoomRef, person: Person, server: str) -> str:
+        return next((rule.mode for rule in self._matching_rules(room, person, server) if rule.mode), "")
+
+    def default_character(self, room: RoomRef, person: Person, server: str = "") -> str:
+        for rule in self._matching_rules(room, person, server):
+            if rule.character:
                 return rule.character
         if self._agents is not None and (registered := self._agents.character_for(person)):
             return registered
@@ -231,5 +326,8 @@ class ChatRouter:
             return self._settings.default_character
         allowed = self.characters_for(person)
         if not allowed:
-            raise PermissionDenied("There is no character to talk with yet.", "Create one: coterie characters new NAME")
+            raise PermissionDenied(
+                "There is no character to talk with yet.",
+                "The owner can create one on the page, or let you talk to one.",
+            )
         return allowed[0].id

@@ -1,4 +1,4 @@
-"""Show a message on the platform while it is generated, and split long texts.
+"""Show a message on the platform while it is generated, and fit messages to what the platform takes.
 
 Streaming is only a preview: the final message goes through the outbox, so a failure here loses no text.
 """
@@ -15,15 +15,24 @@ from coterie.base.clock import Clock
 from coterie.base.logging import get_logger
 from coterie.base.redaction import redact
 from coterie.eventstore import NewEvent, Store
-from coterie.messaging.delivery import MessageOpened
+from coterie.messaging.delivery import MessageOpened, ShownMessage
 from coterie.messaging.errors import PlatformRateLimited
 from coterie.messaging.inbox import room_stream
-from coterie.messaging.ports import EditPacer, Surface
-from coterie.messaging.protocol import OutgoingMessage, OutgoingPart
+from coterie.messaging.ports import Capabilities, EditPacer, Surface
+from coterie.messaging.protocol import (
+    Deliverable,
+    OutgoingMessage,
+    OutgoingNotification,
+    OutgoingPart,
+    OutgoingReaction,
+    OutgoingUI,
+)
 
 _log = get_logger(__name__)
 _BREAKS = tuple(re.compile(pattern) for pattern in (r"\n[ \t]*\n", r"\n", r"(?<=[.!?…。！？])\s", r"\s"))
-_FENCE = re.compile(r"^(?:```|~~~)", re.MULTILINE)
+_FENCE = re.compile(r"^(?:```|~~~)[^\n]*", re.MULTILINE)
+_MAX_FENCE = 40
+FILE_TOO_LARGE = "{name} is larger than the {limit:.0f} MB that can be sent here. It is in the workspace: {path}"
 _MIN_FILL = 0.3
 """A split in the first third would leave a stub: a less natural place further on is better."""
 
@@ -34,23 +43,87 @@ def split_text(text: str, max_length: int, length_of: Callable[[str], int] = len
     A split is made after a paragraph, a line, a sentence or a word, in this order; inside a code block only if nothing
     else fits.
     """
-    parts: list[str] = []
+    return [part for part, _ in split_markdown(text, max_length, length_of)]
+
+
+def split_markdown(text: str, max_length: int, length_of: Callable[[str], int] = len) -> list[tuple[str, str]]:
+    """The same parts, each with the line that opened the code block in which it begins, or an empty string.
+
+    A part that begins inside code leaves room for opening it again and for closing it.
+    """
+    parts: list[tuple[str, str]] = []
+    fence = ""
     while True:
-        part = first_part(text, max_length, length_of)
-        parts.append(part)
+        reserved = length_of(fence) + 5 if fence else 0
+        part = first_part(text, max(max_length - reserved, 1), length_of, starts_in_code=bool(fence))
+        parts.append((part, fence))
         text = text[len(part) :]
         if not text:
             return parts
+        fence = _open_fence(part, fence)
 
 
-def first_part(text: str, max_length: int, length_of: Callable[[str], int] = len) -> str:
+def _open_fence(part: str, fence: str) -> str:
+    """The line of the code block that is open at the end of this part."""
+    for match in _FENCE.finditer(part):
+        fence = "" if fence else match[0].rstrip()[:_MAX_FENCE]
+    return fence
+
+
+def fit_to_platform(outgoing: Deliverable, capabilities: Capabilities) -> list[Deliverable]:
+    """What is to be sent, in parts that the platform takes.
+
+    Files and buttons go with the last part, the reference with the first. Where there are no buttons, the text says
+    what to write; a file that is too large becomes a sentence; a reaction is left out where there are none.
+    """
+    if isinstance(outgoing, OutgoingReaction):
+        return [outgoing] if capabilities.reactions else []
+    text, too_large = outgoing.text, []
+    if isinstance(outgoing, OutgoingUI) and not capabilities.buttons:
+        text = f"{text}\n{outgoing.fallback}" if outgoing.fallback else text
+        outgoing = outgoing.model_copy(update={"buttons": (), "fallback": ""})
+    elif isinstance(outgoing, OutgoingMessage) and (limit := capabilities.max_file_bytes) is not None:
+        too_large = [file for file in outgoing.attachments if file.size > limit]
+        small = tuple(file for file in outgoing.attachments if file.size <= limit)
+        outgoing = outgoing.model_copy(update={"attachments": small})
+    pieces = split_markdown(text, capabilities.max_length, capabilities.length_of)
+    parts: list[Deliverable] = []
+    if text or not too_large or not isinstance(outgoing, OutgoingMessage) or outgoing.attachments:
+        parts = [_part(outgoing, number, pieces) for number in range(len(pieces))]
+    for file in too_large:
+        limit_mb = (capabilities.max_file_bytes or 0) / 1e6
+        sentence = FILE_TOO_LARGE.format(name=file.name[:100], limit=limit_mb, path=file.path)
+        parts.append(OutgoingNotification(room=outgoing.room, thread=outgoing.thread, text=sentence))
+    return parts
+
+
+def _part(
+    outgoing: OutgoingMessage | OutgoingUI | OutgoingNotification, number: int, pieces: list[tuple[str, str]]
+) -> Deliverable:
+    text, fence = pieces[number]
+    is_first, is_last = number == 0, number == len(pieces) - 1
+    changes: dict[str, object] = {"text": text}
+    if isinstance(outgoing, OutgoingMessage):
+        changes |= {
+            "code_fence": fence,
+            "attachments": outgoing.attachments if is_last else (),
+            "reply_to": outgoing.reply_to if is_first else None,
+        }
+    elif isinstance(outgoing, OutgoingUI) and not is_last:
+        changes |= {"buttons": (), "fallback": ""}
+    return outgoing.model_copy(update=changes)
+
+
+def first_part(
+    text: str, max_length: int, length_of: Callable[[str], int] = len, *, starts_in_code: bool = False
+) -> str:
     """All of the text if it fits, else its beginning up to the best split."""
     # Every character counts at least one, so the first part cannot reach beyond this window.
     window = text[: max_length + 1]
     if len(window) == len(text) and length_of(window) <= max_length:
         return text
     window = window[: _fitting_length(window, max_length, length_of)]
-    return window[: _best_split(window)]
+    return window[: _best_split(window, starts_in_code=starts_in_code)]
 
 
 def _fitting_length(text: str, max_length: int, length_of: Callable[[str], int]) -> int:
@@ -62,9 +135,11 @@ def _fitting_length(text: str, max_length: int, length_of: Callable[[str], int])
     return low
 
 
-def _best_split(window: str) -> int:
+def _best_split(window: str, *, starts_in_code: bool) -> int:
     least = int(len(window) * _MIN_FILL)
     fences = [match.start() for match in _FENCE.finditer(window)]
+    if starts_in_code:
+        fences.insert(0, -1)
     for outside_code in (True, False):
         for pattern in _BREAKS:
             ends = [match.end() for match in pattern.finditer(window, least)]
@@ -75,12 +150,13 @@ def _best_split(window: str) -> int:
 
 
 class StreamedMessage:
-    """A message that is sent once there is text, and then edited at the platform's pace."""
+    """A message that is shown once there is text, and then grows at the platform's pace: by edits, or by previews that
+    have no message id."""
 
     def __init__(
-        self, surface: Surface, store: Store, clock: Clock, token: str, shown_before: str | None = None
+        self, surface: Surface, store: Store, clock: Clock, token: str, shown_before: ShownMessage | None = None
     ) -> None:
-        """`shown_before` is the platform's id if an earlier process showed it; empty if that is not certain."""
+        """`shown_before` is what an earlier process showed, or may have shown."""
         self.is_shown = shown_before is not None
         """Whether it was shown, or may have been."""
         self._shown_before = shown_before
@@ -112,10 +188,14 @@ class StreamedMessage:
             await self._task
 
     async def _show(self, first: OutgoingPart, pacer: EditPacer) -> None:
-        if self._shown_before == "" and not self._surface.capabilities.deduplicates:
-            return  # a second preview could appear beside the first; the final message comes through the outbox
+        capabilities = self._surface.capabilities
+        shown = self._shown_before
+        if shown is not None and not shown.id and not capabilities.previews:
+            age = self._clock.now() - shown.since
+            if not capabilities.deduplicates_after(age.total_seconds()):
+                return  # a second preview could appear beside the first; the final message comes through the outbox
         try:
-            message = self._shown_before or ""
+            message = shown.id if shown is not None else ""
             while (due := pacer.next_edit_at()) is not None and not await self._finished_by(due):
                 text = first_part(
                     self._text, self._surface.capabilities.max_length, self._surface.capabilities.length_of
@@ -134,7 +214,12 @@ class StreamedMessage:
             _log.info("a preview ended early", surface=self._surface.name, error=redact(str(error)))
 
     async def _send_or_edit(self, first: OutgoingPart, text: str, message: str) -> str:
-        outgoing = OutgoingMessage(room=first.room, text=text, thread=first.thread, streamed=True)
+        outgoing = OutgoingMessage(
+            room=first.room, text=text, thread=first.thread, reply_to=first.reply_to, streamed=True
+        )
+        if self._surface.capabilities.previews:
+            await self._surface.preview(outgoing, self._token)
+            return message
         if message:
             await self._surface.edit(outgoing, message, f"{self._token}.{len(text)}")
             return message
