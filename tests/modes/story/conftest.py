@@ -11,7 +11,9 @@ import pytest
 
 from coterie.base.clock import ManualClock
 from coterie.characters.identity import Identity
+from coterie.characters.lorebooks import Lorebooks, LorebooksProjection
 from coterie.characters.people import PeopleProjection
+from coterie.characters.personas import Personas, PersonasProjection, PictureFiles
 from coterie.characters.service import Character, Characters, CharactersProjection, OwnerProfile
 from coterie.conversation.turns import TurnsProjection
 from coterie.eventstore import Store
@@ -24,7 +26,7 @@ from coterie.llm.settings import ModelsSettings
 from coterie.llm.usage import UsageProjection
 from coterie.memory import Memory
 from coterie.memory.projection import MemoryProjection
-from coterie.modes.story.jobs import serialize_by_chat
+from coterie.modes.story.analysis.turn_analysis import serialize_by_chat
 from coterie.modes.story.opening import Opening, OpeningPlace
 from coterie.modes.story.projections import story_projections
 from coterie.modes.story.service import StoryService
@@ -80,6 +82,8 @@ class StoryHarness:
         all_projections = [
             CharactersProjection(),
             PeopleProjection(),
+            LorebooksProjection(),
+            PersonasProjection(),
             TurnsProjection(),
             MemoryProjection(),
             UsageProjection(),
@@ -91,8 +95,19 @@ class StoryHarness:
         player = ReplayProvider("embedded", default=self.script.answer)
         self.models = Models(models, clock=self.clock, store=self.store, providers={"embedded": player})
         self.characters = Characters(self.store)
+        self.personas = Personas(self.store)
+        self.lorebooks = Lorebooks(self.store, self.characters)
         self.memory = Memory(self.store, clock=self.clock)
-        self.story = StoryService(self.store, self.characters, self.memory, self.models, self.settings, self.clock)
+        self.pictures = PictureFiles(self.path.parent / "pictures")
+        self.story = StoryService(
+            self.store,
+            self.characters,
+            self.memory,
+            self.models,
+            self.settings,
+            self.clock,
+            pictures=self.pictures,
+        )
         self.worker = Worker(
             self.store.jobs, self.story.handlers(), clock=self.clock, bus=self.store.bus, serialize_by=serialize_by_chat
         )

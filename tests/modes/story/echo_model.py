@@ -61,14 +61,20 @@ class EchoModel(ScriptedModel):
     def _shaped(self, shape: str, request: CompletionRequest) -> object:
         found = codes(words(request))
         match shape:
-            case "StateUpdate":
+            case "TurnAnalysis":
                 facts = [f"Learned the word {code}" for code in found]
                 return {
                     "pairs": [
                         {"of": of, "toward": toward, "affinity_delta": self.chance.randint(-9, 9), "trust_delta": 1}
                         | {"knowledge_facts": facts}
                         for of, toward in pairs_of(request)
-                    ]
+                    ],
+                    "significance": self.chance.choice([0, 1, 1, 2, 3]),
+                    "scene_end": "done" if self.chance.random() < 0.1 else "",
+                    "evidence": found[-1] if found else "",
+                    "minutes": 3,
+                    "memories": [{"text": f"Somebody said {code}"} for code in found],
+                    "activities": [{"who": of, "posture": f"{of} sits"} for of, _ in pairs_of(request)],
                 }
             case "SceneSummary":
                 # The earlier relationship summary is no part of the scene.
@@ -77,10 +83,6 @@ class EchoModel(ScriptedModel):
                 return {"summary": summary, "significance": self.chance.randint(0, 3), "relationship": summary}
             case "DialogueSummary":
                 return {"summary": f"So far: {' '.join(found)}"}
-            case "Significance":
-                return {"significance": self.chance.choice([0, 1, 1, 2, 3])}
-            case "SceneCheck":
-                return {"closed": self.chance.random() < 0.1, "why": "done", "minutes": 3}
             case "ClassifiedSegments":
                 return {"segments": [{"kind": "action", "text": request.prompt.messages[-1].text}]}
             case _:

@@ -9,7 +9,6 @@ from __future__ import annotations
 import random
 from collections import Counter
 from dataclasses import replace
-from itertools import zip_longest
 
 from coterie.base.errors import BadPoint
 from coterie.characters.service import OWNER, Character, OwnerProfile
@@ -39,6 +38,15 @@ COMMANDS = {
     "send_away": 5,
     "close": 4,
     "correct": 3,
+    "say_silently": 2,
+    "let_another_reply": 3,
+    "continue": 2,
+    "edit_turn": 3,
+    "delete": 3,
+    "restore": 2,
+    "hide": 3,
+    "show": 2,
+    "delete_chat": 3,
     "reset": 2,
     "unreset": 2,
     "begin": 2,
@@ -60,6 +68,8 @@ class RandomCommands:
         self.done: Counter[str] = Counter()
         self.planted: dict[str, set[str]] = {}
         """Code word → what happened to the turn that contains it."""
+        self.follows: dict[str, str] = {}
+        """Reply id → the reply before it, if several characters reply to one message."""
         self.leaks: list[str] = []
         self.allowed = 0
         """How often a prompt contained a code word that it may contain."""
@@ -103,7 +113,8 @@ class RandomCommands:
         begun = await self.harness.story.send_message(chat.room, text, to=to)
         await self.harness.story.replies.wait(chat.room)
         message = self._expected_turn(chat, begun.turn, text, OWNER, to)
-        chat.turns += [message, self._expected_turn(chat, begun.reply, reply, begun.speaker, to)]
+        given = self._expected_turn(chat, begun.reply, reply, begun.speaker, to)
+        chat.turns += [message, replace(given, answers=message.id)]
         chat.swipes[begun.turn] = {begun.reply: (message, chat.turns[-1])}
         chat.before = None
         if to:
@@ -116,10 +127,9 @@ class RandomCommands:
         return await self._say(chat, tuple(to))
 
     async def _regenerate(self, chat: ExpectedChat, text: str | None = None) -> bool:
-        if not chat.turns:
+        if (exchange := chat.last_exchange) is None:
             return False
-        *earlier, message, old = chat.turns if chat.turns[-1].speaker != OWNER else [*chat.turns, None]
-        assert message is not None
+        message, old = exchange
         whisper = message.private
         reply = self._reply()
         begun = await self.harness.story.regenerate(chat.room, text=text)
@@ -127,15 +137,17 @@ class RandomCommands:
         if text is not None:
             self._mark([message], "swiped")
             message = replace(message, text=text)
+            chat.turns = [message if one.id == message.id else one for one in chat.turns]
         # The reply to a whisper is for its listeners who are still present.
         heard = frozenset(message.witnesses & chat.characters) if whisper else frozenset(chat.characters)
         given = ExpectedTurn(
             begun.reply, reply, begun.speaker, heard | {begun.speaker}, frozenset(chat.guests), whisper, self.steps
         )
-        if old is not None:
-            self._mark([old], "swiped")
-        chat.turns = [*earlier, message, given]
-        chat.swipes.setdefault(message.id, {})[begun.reply] = (message, given)
+        if text is not None:
+            chat.turns = [one for one in chat.turns if one.answers != message.id or one is old]
+            if old is not None:
+                self.follows.pop(old.id, None)
+        self._replace_reply(chat, message, old, given)
         chat.before = None
         self.check_prompts()
         return True
@@ -144,28 +156,163 @@ class RandomCommands:
         return await self._regenerate(chat, self._text())
 
     async def _choose(self, chat: ExpectedChat) -> bool:
-        if not chat.turns or chat.turns[-1].speaker == OWNER:
+        if (exchange := chat.last_exchange) is None or exchange[1] is None:
             return False
-        message, current = chat.turns[-2:]
-        others = [reply for reply in chat.swipes[message.id] if reply != current.id]
+        message, current = exchange[0], exchange[1]
+        assert current is not None
+        deleted = {one.id for one in chat.deleted}
+        swipes = chat.swipes.get(self._place(chat, current), {})
+        others = [reply for reply in swipes if reply != current.id and reply not in deleted]
         if not others:
             return False
         chosen = self.chance.choice(others)
         await self.harness.story.choose(chat.room, chosen)
         self._mark([current], "swiped")
-        chat.turns[-2:] = chat.swipes[message.id][chosen]
+        message, chat.turns[-1] = swipes[chosen]
+        chat.turns = [message if one.id == message.id else one for one in chat.turns]
         return True
+
+    async def _say_silently(self, chat: ExpectedChat) -> bool:
+        text = self._text()
+        begun = await self.harness.story.send_message(chat.room, text, reply=False)
+        assert begun.reply == ""
+        chat.turns.append(self._expected_turn(chat, begun.turn, text, OWNER, ()))
+        chat.before = None
+        return True
+
+    async def _let_another_reply(self, chat: ExpectedChat) -> bool:
+        if (exchange := chat.last_exchange) is None or exchange[1] is None:
+            return False
+        message, last = exchange[0], exchange[1]
+        assert last is not None
+        heard = frozenset(message.witnesses & chat.characters) if message.private else frozenset(chat.characters)
+        if not heard:
+            return False
+        speaker, text = self.chance.choice(sorted(heard)), self._reply()
+        begun = await self.harness.story.add_reply(chat.room, speaker)
+        await self.harness.story.replies.wait(chat.room)
+        given = ExpectedTurn(
+            begun.reply, text, speaker, heard, frozenset(chat.guests), message.private, self.steps, message.id
+        )
+        chat.turns.append(given)
+        chat.swipes[last.id] = {begun.reply: (message, given)}
+        self.follows[begun.reply] = last.id
+        chat.before = None
+        return True
+
+    async def _continue(self, chat: ExpectedChat) -> bool:
+        if (exchange := chat.last_exchange) is None or (old := exchange[1]) is None:
+            return False
+        if old.speaker not in chat.characters:
+            return False
+        more = self._reply()
+        begun = await self.harness.story.continue_reply(chat.room)
+        await self.harness.story.replies.wait(chat.room)
+        message = exchange[0]
+        heard = frozenset(message.witnesses & chat.characters) if message.private else frozenset(chat.characters)
+        given = replace(
+            old,
+            id=begun.reply,
+            text=f"{old.text} {more}",
+            witnesses=heard | {old.speaker},
+            guests=frozenset(chat.guests),
+            step=self.steps,
+            hidden=False,
+        )
+        self._replace_reply(chat, message, old, given)
+        chat.before = None
+        return True
+
+    async def _edit_turn(self, chat: ExpectedChat) -> bool:
+        if not chat.turns:
+            return False
+        old = self.chance.choice(chat.turns[-8:])
+        text = self._text() if old.speaker == OWNER else f"Corrected to {self._code('q')}."
+        turn_id = await self.harness.story.edit_turn(chat.room, old.id, text)
+        self._mark([old], "edited")
+        if turn_id == old.id:
+            chat.replace_turn(replace(old, text=text))
+        else:
+            exchange = chat.last_exchange
+            changed = replace(old, id=turn_id, text=text, hidden=False)
+            if exchange is not None:
+                self._replace_reply(chat, exchange[0], old, changed)
+            else:
+                chat.swipes.setdefault(self._place(chat, old), {})[turn_id] = (old, changed)
+                self.follows[turn_id] = self.follows.get(old.id, "")
+                chat.turns[-1] = changed
+        chat.before = None
+        return True
+
+    async def _delete(self, chat: ExpectedChat) -> bool:
+        if not chat.turns:
+            return False
+        at = self.chance.randrange(max(0, len(chat.turns) - 8), len(chat.turns))
+        gone = chat.turns[at : at + self.chance.choice([1, 1, 2, 3])]
+        assert await self.harness.story.delete_turns(chat.room, [one.id for one in gone]) == [one.id for one in gone]
+        self._mark(gone, "deleted")
+        chat.deleted += gone
+        chat.turns = [one for one in chat.turns if one not in gone]
+        chat.before = None
+        return True
+
+    async def _restore(self, chat: ExpectedChat) -> bool:
+        if not chat.deleted:
+            return False
+        back = self.chance.sample(chat.deleted, self.chance.randint(1, min(3, len(chat.deleted))))
+        assert set(await self.harness.story.restore_turns(chat.room, [one.id for one in back])) == {o.id for o in back}
+        chat.deleted = [one for one in chat.deleted if one not in back]
+        chat.turns = sorted([*chat.turns, *back], key=lambda one: one.id)
+        chat.before = None
+        return True
+
+    async def _hide(self, chat: ExpectedChat) -> bool:
+        shown = [one for one in chat.turns[-8:] if not one.hidden]
+        if not shown:
+            return False
+        one = self.chance.choice(shown)
+        assert await self.harness.story.hide_turns(chat.room, [one.id]) == [one.id]
+        self._mark([one], "hidden")
+        chat.replace_turn(replace(one, hidden=True))
+        chat.before = None
+        return True
+
+    async def _show(self, chat: ExpectedChat) -> bool:
+        hidden = [one for one in chat.turns if one.hidden]
+        if not hidden:
+            return False
+        one = self.chance.choice(hidden)
+        assert await self.harness.story.hide_turns(chat.room, [one.id], hidden=False) == [one.id]
+        chat.replace_turn(replace(one, hidden=False))
+        chat.before = None
+        return True
+
+    def _place(self, chat: ExpectedChat, reply: ExpectedTurn) -> str:
+        """What the alternatives of a reply have in common: the reply that they follow, else the message."""
+        return self.follows.get(reply.id) or reply.answers
+
+    def _replace_reply(
+        self, chat: ExpectedChat, message: ExpectedTurn, old: ExpectedTurn | None, given: ExpectedTurn
+    ) -> None:
+        """A reply takes the place of another, or is the first one to its message."""
+        given = replace(given, answers=message.id)
+        if old is not None:
+            self._mark([old], "swiped")
+            chat.turns = chat.turns[:-1]
+            self.follows[given.id] = self.follows.get(old.id, "")
+        chat.turns.append(given)
+        chat.swipes.setdefault(self._place(chat, given), {})[given.id] = (message, given)
 
     async def _rewind(self, chat: ExpectedChat) -> bool:
         if len(chat.turns) < 2:
             return False
         at = self.chance.randrange(max(0, len(chat.turns) - 8), len(chat.turns))
         await self.harness.story.rewind(chat.room, chat.turns[at].id)
-        chat.before = (list(chat.turns), set(chat.guests))
+        chat.before = (list(chat.turns), set(chat.guests), list(chat.deleted))
         self._mark(chat.turns[at + 1 :], "rewound")
-        if at + 1 < len(chat.turns):
-            chat.guests = set(chat.turns[at + 1].guests)
+        chat.guests = chat.guests_after(chat.turns[at])
         del chat.turns[at + 1 :]
+        chat.deleted = [one for one in chat.deleted if one.id < chat.turns[at].id]
         return True
 
     async def _undo(self, chat: ExpectedChat) -> bool:
@@ -176,7 +323,7 @@ class RandomCommands:
                 return True
             raise AssertionError("An undo succeeded with nothing to undo.")
         await self.harness.story.undo_rewind(chat.room)
-        chat.turns, chat.guests = chat.before
+        chat.turns, chat.guests, chat.deleted = chat.before
         chat.before = None
         return True
 
@@ -187,10 +334,16 @@ class RandomCommands:
         fork = await self.harness.story.fork(chat.room, chat.turns[at].id)
         copy = chat.copy()
         copy.room, copy.turns, copy.before = fork.room, chat.turns[: at + 1], None
-        if at + 1 < len(chat.turns):
-            copy.guests = set(chat.turns[at + 1].guests)
+        copy.guests = chat.guests_after(chat.turns[at])
+        copy.deleted = [one for one in chat.deleted if one.id < chat.turns[at].id]
+        copy.inherited = chat.inherited.union(*(one.codes for one in (*copy.turns, *copy.deleted)))
+        last = copy.turns[-1].id
+        copy.swipes = {
+            place: {reply: both for reply, both in replies.items() if reply <= last or place < last}
+            for place, replies in copy.swipes.items()
+        }
         if copy.turns[-1].speaker == OWNER:
-            copy.swipes[copy.turns[-1].id] = {}  # replies that came later are unknown here
+            copy.swipes[last] = {}  # replies that came later are unknown here
         self._mark(chat.turns[at + 1 :], "forked")
         self.chats[fork.room] = copy
         return True
@@ -230,6 +383,19 @@ class RandomCommands:
         what, value = f"edge.{world}.{character}.you.affinity", self.chance.randint(0, 100)
         edit = ManualEdit(what=what, value=value, prior=prior.affinity)
         await self.harness.store.append([NewEvent(chat.room, edit, OWNER)])
+        chat.before = None
+        return True
+
+    async def _delete_chat(self, chat: ExpectedChat) -> bool:
+        """Delete a chat and restore it: everything is as before, and nothing can be undone."""
+        chats = self.harness.story.chat_list
+        memories = {owner: self.harness.memories_of(owner) for owner in self.characters.values()}
+        await chats.delete(chat.room)
+        assert not self.harness.story.chats.exists(chat.room)
+        assert self.harness.store.query("SELECT count(*) FROM memory WHERE stream = ?", (chat.room,)) == [(0,)]
+        self.harness.verify()
+        await chats.restore(chat.room)
+        assert memories == {owner: self.harness.memories_of(owner) for owner in self.characters.values()}
         chat.before = None
         return True
 
@@ -313,24 +479,34 @@ class RandomCommands:
         for code in codes(words(request)):
             if chat is not None and code[1] == "q" and self._is_allowed(request, shape, chat, code):
                 self.allowed += 1
+            elif chat is not None and self._is_in_kept_relationship(request, chat, code):
+                continue
             else:
                 self.leaks.append(self._described(request, code))
 
     def _is_allowed(self, request: CompletionRequest, shape: str, chat: ExpectedChat, code: str) -> bool:
         everybody = frozenset(chat.characters)
         if shape == "":
-            question = chat.turns[-2] if chat.turns and chat.turns[-1].speaker != OWNER else chat.turns[-1]
-            audience = question.witnesses if question.private else everybody
+            exchange = chat.last_exchange
+            question = exchange[0] if exchange is not None else None
+            audience = question.witnesses if question is not None and question.private else everybody
             return self._knows(self.characters[speaker_of(request)], chat, code, audience)
         if shape == "SceneSummary":
             return self._knows(self.characters[speaker_of(request)], chat, code, frozenset(self.characters.values()))
-        here = [one for one in chat.turns if code in one.codes]
+        here = [one for one in chat.turns if code in one.codes and not one.hidden]
         if shape == "DialogueSummary":
             return any(chat.host in one.witnesses and not one.private for one in here)
-        if shape == "StateUpdate":
+        if shape == "TurnAnalysis":
             of = {self.characters[name] for name, _ in pairs_of(request)}
             return any(of <= one.witnesses for one in here)
         return bool(here)
+
+    def _is_in_kept_relationship(self, request: CompletionRequest, chat: ExpectedChat, code: str) -> bool:
+        """Whether only a relationship that a fork began with contains a code word of a turn that the fork changed."""
+        changed = self.planted[code] & {"edited", "hidden", "deleted"}
+        lines = [line for line in words(request).splitlines() if code in line]
+        kept = ("- Learned the word", "How ", "You feel for ")
+        return bool(changed) and code in chat.inherited and all(line.startswith(kept) for line in lines)
 
     def _described(self, request: CompletionRequest, code: str) -> str:
         names = {character: name for name, character in self.characters.items()}
@@ -355,7 +531,10 @@ class RandomCommands:
                 continue
             for one in other.turns:
                 witnessed = (
-                    code in one.codes and character in one.witnesses and one.step > self.reset_steps.get(character, -1)
+                    code in one.codes
+                    and not one.hidden
+                    and character in one.witnesses
+                    and one.step > self.reset_steps.get(character, -1)
                 )
                 if witnessed and (not one.private or audience - {character} <= one.witnesses):
                     return True
@@ -364,14 +543,12 @@ class RandomCommands:
     def check_memories(self) -> None:
         """After all jobs, each character remembers exactly what it witnessed since its last reset.
 
-        A message is remembered once it has a reply.
+        A message is remembered once it has a reply, or if none was asked for.
         """
         for chat in self.chats.values():
-            answered = [
-                one
-                for one, following in zip_longest(chat.turns, chat.turns[1:])
-                if one.speaker != OWNER or (following is not None and following.speaker != OWNER)
-            ]
+            shown = [one for one in chat.turns if not one.hidden]
+            answers = {one.answers for one in shown}
+            answered = [one for one in shown if one.speaker != OWNER or one.id in answers]
             for character in self.characters.values():
                 witnessed = [
                     one
@@ -381,7 +558,10 @@ class RandomCommands:
                 kept = self.harness.memory.browse(owner=character, room=chat.room, kind="observation")
                 found = {code for one in kept for code in codes(one.text)}
                 wanted = {code for one in witnessed for code in one.codes if code[1] == "q"}
-                assert found == wanted, f"too much: {found - wanted}, too little: {wanted - found} in {chat.room}"
+                unanswered = {code for one in shown if one.id not in answers for code in one.codes}
+                assert found | unanswered == wanted | unanswered, (
+                    f"too much: {found - wanted}, too little: {wanted - found} in {chat.room}"
+                )
 
     def check_shown(self) -> None:
         """The story shows exactly the expected chats."""

@@ -7,9 +7,12 @@ from coterie.modes.story.events import MAIN_WORLD, Relationship
 from tests.modes.story.conftest import ScriptedModel, StoryHarness
 
 
-def set_relationship_update(script: ScriptedModel, affinity: int, *facts: str, of: str = "Mara") -> None:
+def set_relationship_update(
+    script: ScriptedModel, affinity: int, *facts: str, of: str = "Mara", **more: object
+) -> None:
+    """`more` are other fields of the analysis of the next turns."""
     pair = {"of": of, "toward": "Ana", "affinity_delta": affinity, "knowledge_facts": list(facts)}
-    script.shapes["StateUpdate"] = {"pairs": [pair]}
+    script.shapes["TurnAnalysis"] = {"pairs": [pair], **more}
 
 
 def relationship(harness: StoryHarness, character: str, world: str = MAIN_WORLD) -> Relationship:

@@ -18,8 +18,8 @@ async def test_s22_consequences_of_a_reply_are_dropped_and_restored_with_it(
     start = harness.story.chats.chat(room).clock
     alternatives: list[tuple[str, str, int, datetime]] = []
     for reply, delta, minutes in (("I hate it.", -7, 3), ("I love it.", 8, 5), ("I do not care.", 0, 60)):
-        script.replies, script.shapes["SceneCheck"] = [reply], {"minutes": minutes}
-        set_relationship_update(script, delta, f"Ana asked and heard: {reply}")
+        script.replies = [reply]
+        set_relationship_update(script, delta, f"Ana asked and heard: {reply}", minutes=minutes)
         begun = await (harness.say(room, "The sea?") if not alternatives else harness.regenerate(room))
         alternatives.append((begun.reply, reply, 50 + delta, start + timedelta(minutes=minutes)))
     for reply_id, reply, affinity, clock in random.Random(3).choices(alternatives, k=9):

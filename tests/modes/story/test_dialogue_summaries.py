@@ -37,17 +37,17 @@ async def talk(harness: StoryHarness, room: str, exchanges: int, **options: obje
 async def test_s13_older_dialogue_is_replaced_by_a_summary(harness: StoryHarness, script: ScriptedModel) -> None:
     script.shapes["DialogueSummary"] = {"summary": "They counted boats."}
     room = await harness.start_chat(await harness.create_character())
-    reply = await talk(harness, room, 10)
+    reply = await talk(harness, room, 14)
     assert harness.story.chats.dialogue_summary(room) is not None
     parts = {part.name: part.text for part in PromptQueries(harness.store).inspect(room, reply).parts}
     assert "They counted boats." in parts["summary"]
     assert "Ana: Number 0." not in script.prompt()
-    assert f"Number 9. {LONG}".strip() in script.prompt()
+    assert f"Number 13. {LONG}".strip() in script.prompt()
     asked = script.questions("DialogueSummary")
     assert "So far: nothing" in asked[0]
     assert "Number 0." in asked[0]
     assert all("So far: They counted boats." in question for question in asked[1:])
-    summarised = [number for question in asked for number in range(10) if f"Number {number}." in question]
+    summarised = [number for question in asked for number in range(14) if f"Number {number}." in question]
     assert summarised == sorted(set(summarised))  # every turn once, in order
 
 
@@ -58,7 +58,7 @@ async def test_s13_dialogue_is_summarised_only_when_enough_turns_were_left_out(
     for _ in range(8):
         await harness.say(room, "Short.")
     assert script.questions("DialogueSummary") == []
-    await talk(harness, room, 10)
+    await talk(harness, room, 14)
     assert 0 < len(script.questions("DialogueSummary")) <= 3
 
 
@@ -69,7 +69,7 @@ async def test_s13_summaries_leave_out_whispers_and_guests_do_not_get_what_they_
     room = await harness.start_chat(mara)
     script.shapes["DialogueSummary"] = {"summary": "They counted boats."}
     await harness.say(room, "The zither is stolen.", to=[mara.id])
-    await talk(harness, room, 10)
+    await talk(harness, room, 14)
     assert script.questions("DialogueSummary")
     assert not [question for question in script.questions("DialogueSummary") if "zither" in question]
     await harness.story.invite(room, theo.id)
@@ -107,7 +107,7 @@ async def test_s13_without_a_model_the_summary_is_the_first_and_last_turns(
 ) -> None:
     script.shapes["DialogueSummary"] = RecordedCall(say="I can't do that.")
     room = await harness.start_chat(await harness.create_character())
-    await talk(harness, room, 11)
+    await talk(harness, room, 15)
     summary = harness.story.chats.dialogue_summary(room)
     assert summary is not None
     assert "Ana: Number 0." in summary[1]

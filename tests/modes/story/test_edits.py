@@ -29,9 +29,12 @@ def values(seen: ChatDetails, character: str, container: str, memory: str) -> di
     """All details, by the field that edits them."""
     fields: dict[str, Any] = {"title": seen.title, "clock": seen.clock.isoformat()}
     fields |= {"weather": seen.weather, "anchor": seen.anchor}
+    fields |= {"reply_order": seen.reply_order, "muted": seen.muted}
     place = seen.containers[container]
     fields |= {f"container.{container}.{name}": getattr(place, name) for name in ("name", "type", "parent")}
-    fields |= {f"container.{container}.{name}": getattr(place, name) for name in ("moving", "public", "audible")}
+    fields |= {
+        f"container.{container}.{name}": getattr(place, name) for name in ("moving", "public", "audible", "background")
+    }
     fields["scene.container"] = seen.scene.container if seen.scene else None
     names: tuple[str, ...]
     for who in ("you", character):
@@ -67,6 +70,8 @@ async def test_s21_every_field_is_editable_records_the_prior_value_and_is_rewoun
         "clock": "1899-12-31T23:00:00+00:00",
         "weather": "snow",
         "anchor": "Day 1 = the thaw",
+        "reply_order": "in turn",
+        "muted": [character.id],
         "scene.container": "cellar",
         f"container.{place}.name": "the lamp room",
         f"container.{place}.type": "room",
@@ -74,6 +79,7 @@ async def test_s21_every_field_is_editable_records_the_prior_value_and_is_rewoun
         f"container.{place}.moving": True,
         f"container.{place}.public": True,
         f"container.{place}.audible": "far",
+        f"container.{place}.background": harness.pictures.save(b"\x89PNG\r\n\x1a\n"),
         f"memory.{memory}.text": "She said good evening, at last.",
         f"memory.{memory}.significance": 2,
     }
@@ -95,7 +101,8 @@ async def test_s21_every_field_is_editable_records_the_prior_value_and_is_rewoun
             f"edge.{who}.{toward}.knowledge": ("Came by boat.",),
         }
     shapes = {_shape(field) for field in new}
-    assert shapes == set(EDITABLE_FIELDS)  # this test covers every editable field
+    # This test covers every editable field; scene.place, which adds a place, has its own.
+    assert shapes | {"scene.place"} == set(EDITABLE_FIELDS)
     assert set(before) == set(new)
     for field, value in new.items():
         assert await edit(harness, room, {field: value}), field
@@ -227,7 +234,7 @@ async def test_s14_s21_at_most_eight_pins_and_only_automatic_ones_are_replaced(
     assert len(ids) > MAX_PINS + 1
     for memory in ids[: MAX_PINS - 1]:
         assert await harness.story.pin(room, memory, True)
-    script.shapes["Significance"] = {"significance": 3}
+    script.shapes["TurnAnalysis"] = {"significance": 3}
     await harness.say(room, "I am your sister.")
     seen = details(harness, room).characters[character.id]
     auto = [memory.id for memory in harness.memory.browse(owner=character.id) if memory.auto_pinned]
@@ -240,7 +247,7 @@ async def test_s14_s21_at_most_eight_pins_and_only_automatic_ones_are_replaced(
     with pytest.raises(BadMemory) as full:
         await harness.story.pin(room, ids[MAX_PINS + 1], True)
     assert "Unpin" in full.value.fix
-    script.shapes["Significance"] = {"significance": 3}
+    script.shapes["TurnAnalysis"] = {"significance": 3}
     await harness.say(room, "And your brother too.")  # a manual pin is not replaced
     assert {memory.id for memory in harness.memory.browse(owner=character.id) if memory.pinned} == pinned
 
@@ -251,7 +258,7 @@ async def test_s14_s21_at_most_eight_pins_and_only_automatic_ones_are_replaced(
 async def test_s21_pinning_an_automatic_pin_makes_it_manual(harness: StoryHarness, script: ScriptedModel) -> None:
     character = await harness.create_character()
     room = await harness.start_chat(character)
-    script.shapes["Significance"] = {"significance": 3}
+    script.shapes["TurnAnalysis"] = {"significance": 3}
     await harness.say(room, "I am your sister.")
     (auto,) = (memory for memory in harness.memory.browse(owner=character.id) if memory.pinned)
     assert auto.auto_pinned

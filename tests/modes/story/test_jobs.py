@@ -15,7 +15,7 @@ from coterie.modes.story.events import MAIN_WORLD, PromptSent
 from coterie.modes.story.sent_prompts import PromptQueries
 from tests.modes.story.conftest import ScriptedModel, StoryHarness
 
-KINDS = ("memory_added", "edge_update", "clock_moved", "memory_edited")
+KINDS = ("memory_added", "edge_update", "clock_moved", "activity_change")
 
 
 def derived(harness: StoryHarness, reply: str) -> list[str]:
@@ -29,7 +29,7 @@ def derived(harness: StoryHarness, reply: str) -> list[str]:
 async def test_s14_a_crash_between_turn_and_jobs_loses_and_repeats_no_job(
     harness: StoryHarness, script: ScriptedModel
 ) -> None:
-    script.shapes |= {"SceneCheck": {"minutes": 5}, "Significance": {"significance": 2}}
+    script.shapes["TurnAnalysis"] = {"minutes": 5, "significance": 2}
     room = await harness.start_chat(await harness.create_character())
     begun = await harness.story.send_message(room, "Hello.")
     await harness.story.replies.wait(room)
@@ -42,7 +42,7 @@ async def test_s14_a_crash_between_turn_and_jobs_loses_and_repeats_no_job(
     assert derived(harness, begun.reply) == []
     harness.clock.advance(31)
     await harness.run_jobs()
-    once = ["clock_moved", "edge_update", "memory_added", "memory_added", "memory_edited", "memory_edited"]
+    once = ["clock_moved", "edge_update", "memory_added", "memory_added"]
     assert derived(harness, begun.reply) == once
     harness.store.close()
     harness.open()
@@ -67,7 +67,7 @@ async def test_s14_relationships_of_silent_witnesses_change_too(harness: StoryHa
     mara, theo = await harness.create_character(), await harness.create_character("Theo")
     room = await harness.start_chat(mara)
     await harness.story.invite(room, theo.id)
-    script.shapes["StateUpdate"] = {
+    script.shapes["TurnAnalysis"] = {
         "pairs": [
             {"of": "Theo", "toward": "Ana", "affinity_delta": -4},
             {"of": "Theo", "toward": "Mara", "trust_delta": 3},
@@ -90,7 +90,7 @@ async def test_s14_life_changing_memories_are_pinned_up_to_eight_and_manual_pins
     await harness.say(room, "This I pin by hand.")
     by_hand = next(m.id for m in harness.memory.browse(owner=mara.id) if m.text == "This I pin by hand.")
     harness.memory.pin(by_hand)
-    script.shapes["Significance"] = {"significance": 3}
+    script.shapes["TurnAnalysis"] = {"significance": 3}
     for number in range(MAX_PINS + 3):
         harness.clock.advance(60)
         await harness.say(room, f"Moment {number}.")
@@ -104,7 +104,7 @@ async def test_s14_life_changing_memories_are_pinned_up_to_eight_and_manual_pins
 
 
 async def test_s14_trivial_memories_are_not_recalled(harness: StoryHarness, script: ScriptedModel) -> None:
-    script.shapes["Significance"] = {"significance": 0}
+    script.shapes["TurnAnalysis"] = {"significance": 0}
     mara = await harness.create_character()
     room = await harness.start_chat(mara)
     await harness.say(room, "The zinnias are red.")
@@ -114,12 +114,12 @@ async def test_s14_trivial_memories_are_not_recalled(harness: StoryHarness, scri
 
 @pytest.mark.parametrize(
     ("said", "moved"),
-    [("Hello.", timedelta(minutes=7)), ("The next morning, we wake.", timedelta(hours=12))],
+    [("Hello.", timedelta(minutes=7)), ("The next morning, we wake.", timedelta(hours=8))],
 )
 async def test_s14_the_clock_moves_as_the_text_implies(
     harness: StoryHarness, script: ScriptedModel, said: str, moved: timedelta
 ) -> None:
-    script.shapes["SceneCheck"] = {"minutes": 7}
+    script.shapes["TurnAnalysis"] = {"minutes": 7}
     room = await harness.start_chat(await harness.create_character(), time="2024-01-01T00:00:00Z")
     before = harness.story.chats.chat(room).clock
     await harness.say(room, said)
@@ -127,7 +127,7 @@ async def test_s14_the_clock_moves_as_the_text_implies(
 
 
 async def test_s14_clock_jobs_add_up_in_any_order(harness: StoryHarness, script: ScriptedModel) -> None:
-    script.shapes["SceneCheck"] = {"minutes": 7}
+    script.shapes["TurnAnalysis"] = {"minutes": 7}
     room = await harness.start_chat(await harness.create_character())
     before = harness.story.chats.chat(room).clock
     for text in ("One.", "Two."):
@@ -142,8 +142,12 @@ async def test_s14_clock_jobs_add_up_in_any_order(harness: StoryHarness, script:
     [
         ("We're done here.", {}, True),
         ("Several hours later, we meet again.", {}, True),
-        ("We walk to the harbour.", {"closed": True, "why": "place"}, True),
-        ("Just talking.", {"closed": False}, False),
+        ("We walk to the harbour.", {}, True),
+        ("Off we go, to the harbour.", {"scene_end": "place", "evidence": "Off we go", "place": "harbour"}, True),
+        ("Off we go, to the harbour.", {"scene_end": "place", "evidence": "They left", "place": "harbour"}, False),
+        ("Just talking.", {"scene_end": ""}, False),
+        ("She stands at the end of the pier.", {}, False),
+        ("I told him that the next morning was fine.", {}, False),
     ],
 )
 async def test_s14_s15_an_unambiguous_phrase_closes_the_scene_and_opens_the_next(
@@ -153,7 +157,7 @@ async def test_s14_s15_an_unambiguous_phrase_closes_the_scene_and_opens_the_next
     await harness.say(room, "Hello.")
     first = harness.story.chats.chat(room).scene
     assert first is not None
-    script.shapes["SceneCheck"] = check
+    script.shapes["TurnAnalysis"] = check
     await harness.say(room, said)
     now = harness.story.chats.chat(room).scene
     assert now is not None
@@ -219,9 +223,9 @@ async def test_s16_the_k_that_was_used_and_why_is_visible_per_turn(
     harness: StoryHarness, script: ScriptedModel
 ) -> None:
     mara = await harness.create_character()
-    room = await harness.start_chat(mara)
+    earlier, room = await harness.start_chat(mara), await harness.start_chat(mara)
     for number in range(20):
-        await harness.say(room, f"The {number}th ship carried amber and salt.")
+        await harness.say(earlier, f"The {number}th ship carried amber and salt.")
     begun = await harness.say(room, "Which ship carried amber?")
     inspected = PromptQueries(harness.store).inspect(room, begun.reply)
     recalled = [part.name.removeprefix("memory ") for part in inspected.parts if part.name.startswith("memory ")]
@@ -239,8 +243,9 @@ async def test_s16_the_k_that_was_used_and_why_is_visible_per_turn(
 async def test_s14_jobs_of_one_chat_run_one_after_the_other(harness: StoryHarness) -> None:
     assert isinstance(harness.worker, Worker)
     room = await harness.start_chat(await harness.create_character())
-    await harness.story.send_message(room, "Hello.")
-    await harness.story.replies.wait(room)
+    for text in ("Hello.", "And?"):
+        await harness.story.send_message(room, text)
+        await harness.story.replies.wait(room)
     await harness.worker._lease_due()
     assert len(harness.worker._running) > 1
     while harness.worker._running:
@@ -249,3 +254,46 @@ async def test_s14_jobs_of_one_chat_run_one_after_the_other(harness: StoryHarnes
     await harness.run_jobs()
     states = {state for (state,) in harness.store.query("SELECT state FROM job")}
     assert states == {"done"}
+
+
+@pytest.mark.parametrize(
+    ("answer", "failure"), [("I would rather not.", "not_json"), ('{"pairs": "none"}', "not_the_schema")]
+)
+async def test_s14_an_exchange_without_an_analysis_is_known_and_analysed_again(
+    harness: StoryHarness, script: ScriptedModel, answer: str, failure: str
+) -> None:
+    room = await harness.start_chat(character := await harness.create_character())
+    script.shapes["TurnAnalysis"] = RecordedCall(say=answer)
+    failed = await harness.say(room, "My brother died last winter.")
+    assert harness.story.chats.failed_analyses(room) == {failed.reply: failure}
+    words = [memory.text for memory in harness.memory.browse(owner=character.id)]
+    assert words, "the exact words are kept in any case"
+
+    await harness.story.analyse_again(room, failed.reply)
+    await harness.run_jobs()
+    assert harness.story.chats.failed_analyses(room) == {failed.reply: failure}  # it failed again
+
+    pair = {"of": character.name, "toward": "Ana", "trust_delta": 4, "knowledge_facts": ["Ana's brother died."]}
+    fact = {"text": "Ana's brother died last winter."}
+    script.shapes["TurnAnalysis"] = {"pairs": [pair], "significance": 3, "memories": [fact]}
+    await harness.story.analyse_again(room, failed.reply)
+    await harness.run_jobs()
+    assert harness.story.chats.failed_analyses(room) == {}
+    texts = [memory.text for memory in harness.memory.browse(owner=character.id)]
+    assert sorted(texts) == sorted([*words, fact["text"]])  # nothing twice
+    edge = harness.story.relationships.get(harness.story.chats.chat(room).world, character.id, OWNER)
+    assert (edge.trust, edge.knowledge) == (54, ("Ana's brother died.",))
+    harness.verify()
+
+
+async def test_s14_a_regenerated_or_rewound_reply_takes_its_failed_analysis_along(
+    harness: StoryHarness, script: ScriptedModel
+) -> None:
+    room = await harness.start_chat(await harness.create_character())
+    first = await harness.say(room, "Hello.")
+    script.shapes["TurnAnalysis"] = RecordedCall(say="No.")
+    await harness.say(room, "Are you there?")
+    assert harness.story.chats.failed_analyses(room)
+    await harness.story.rewind(room, first.reply)
+    assert harness.story.chats.failed_analyses(room) == {}
+    harness.verify()

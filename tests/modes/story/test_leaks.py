@@ -47,7 +47,7 @@ async def run_commands(folder: Path, seed: int, steps: int, *, until_leak: bool 
 
 
 async def test_m2_none_of_200_secrets_is_in_a_prompt_where_it_must_not_be(tmp_path: Path) -> None:
-    runner = await run_commands(tmp_path, seed=6, steps=190)
+    runner = await run_commands(tmp_path, seed=6, steps=200)
     assert runner.leaks == []
     secrets = [code for code, marks in runner.planted.items() if marks & KINDS]
     counts = Counter(mark for code in secrets for mark in runner.planted[code])
@@ -80,7 +80,9 @@ def _forks_know_each_other(monkeypatch: pytest.MonkeyPatch) -> None:
 def _whispers_aloud(monkeypatch: pytest.MonkeyPatch) -> None:
     assemble = StoryPromptBuilder.assemble
     monkeypatch.setattr(
-        StoryPromptBuilder, "assemble", lambda self, chat, who, reply, to=(): assemble(self, chat, who, reply, (who,))
+        StoryPromptBuilder,
+        "assemble",
+        lambda self, chat, who, reply, to=(), **rest: assemble(self, chat, who, reply, (who,), **rest),
     )
 
 
@@ -91,7 +93,7 @@ def _notes_are_visible(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def _forks_keep_knowledge(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("coterie.modes.story.fork._without_knowledge", lambda event: event)
+    monkeypatch.setattr("coterie.modes.story.history.fork._without_knowledge", lambda event: event)
 
 
 @pytest.mark.parametrize(
@@ -109,4 +111,7 @@ async def test_m2_the_check_detects_a_disabled_access_rule(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, disable_rule: Callable[[pytest.MonkeyPatch], None]
 ) -> None:
     disable_rule(monkeypatch)
-    assert (await run_commands(tmp_path, seed=9, steps=110, until_leak=True)).leaks
+    for seed in (9, 10):
+        if (await run_commands(tmp_path, seed, steps=110, until_leak=True)).leaks:
+            return
+    pytest.fail("The check found no leak without this rule.")

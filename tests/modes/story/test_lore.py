@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from coterie.characters.cards import Card
+from coterie.characters.cards.lorebook_edit import EntryFields
 from coterie.characters.identity import Identity
 from coterie.modes.story.sent_prompts import PromptQueries
 from tests.modes.story.conftest import ScriptedModel, StoryHarness
@@ -78,3 +79,81 @@ async def test_s9_activation_by_reply_count_counts_given_replies(harness: StoryH
         await harness.say(room, "The lamp?")
         shown.append("The lamp turns." in messages(script)[0][1])
     assert shown == [True, False, True, False]
+
+
+async def replies_with(harness: StoryHarness, script: ScriptedModel, room: str, *said: str) -> list[bool]:
+    shown = []
+    for text in said:
+        await harness.say(room, text)
+        shown.append("LORE." in script.prompt())
+    return shown
+
+
+async def test_s9_books_of_the_character_the_chat_and_everywhere(harness: StoryHarness, script: ScriptedModel) -> None:
+    mara, ida = await harness.create_character("Mara"), await harness.create_character("Ida")
+    rooms = [await harness.start_chat(mara), await harness.start_chat(mara), await harness.start_chat(ida)]
+    entry = EntryFields(keys=["lamp"], content="LORE.")
+    book = (await harness.lorebooks.create("Coast")).id
+    await harness.lorebooks.save_entry(book, "", entry)
+
+    async def used() -> list[bool]:
+        return [(await replies_with(harness, script, room, "The lamp?"))[0] for room in rooms]
+
+    assert await used() == [False, False, False]
+    await harness.lorebooks.assign(book, everywhere=False, characters=[mara.id], chats=[])
+    assert await used() == [True, True, False]
+    await harness.lorebooks.assign(book, everywhere=False, characters=[], chats=[rooms[1]])
+    assert await used() == [False, True, False]
+    fork = await harness.story.fork(rooms[1], harness.story.timeline.latest(rooms[1], 1)[0].id)
+    assert await replies_with(harness, script, fork.room, "The lamp?") == [True]
+    await harness.lorebooks.assign(book, everywhere=True, characters=[], chats=[])
+    assert await used() == [True, True, True]
+    await harness.lorebooks.delete(book)
+    assert await used() == [False, False, False]
+    await harness.lorebooks.restore(book)
+    assert await used() == [True, True, True]
+
+
+async def test_s9_a_book_in_a_card_is_edited_as_a_new_version(harness: StoryHarness, script: ScriptedModel) -> None:
+    room = await start_chat_with_lore(harness, {"content": "LORE.", "id": 1})
+    host = harness.story.chats.chat(room).host
+    book = f"card:{host}"
+    assert [one.id for one in harness.lorebooks.in_cards()] == [book]
+    assert await replies_with(harness, script, room, "The lamp?") == [True]
+    await harness.lorebooks.save_entry(book, "1", EntryFields(keys=["sea"], content="LORE.", position="after_char"))
+    assert harness.characters.get(host).version == 2
+    assert await replies_with(harness, script, room, "The lamp?", "The sea?") == [False, True]
+
+
+async def test_s9_stickiness_and_cooldown_follow_rewinds_and_other_replies(
+    harness: StoryHarness, script: ScriptedModel
+) -> None:
+    extensions = {"sticky": 3, "cooldown": 5}
+    room = await start_chat_with_lore(harness, {"content": "LORE.", "extensions": extensions, "id": 4})
+    assert await replies_with(harness, script, room, "Hello.", "The lamp?") == [False, True]
+    before = harness.story.timeline.latest(room, 1)[0].id
+    await harness.regenerate(room)
+    assert "LORE." in script.prompt()  # the same message: nothing has passed
+    before = harness.story.timeline.latest(room, 1)[0].id
+    again = ["Yes.", "No.", "The lamp?", "The lamp!"]
+    assert await replies_with(harness, script, room, *again) == [True, False, False, True]
+    await harness.story.rewind(room, before)
+    assert await replies_with(harness, script, room, "Yes.") == [True]
+    fork = await harness.story.fork(room, harness.story.timeline.latest(room, 1)[0].id)
+    assert await replies_with(harness, script, fork.room, "The lamp?") == [False]
+    first = harness.story.timeline.latest(room, 20)[1].id
+    await harness.story.rewind(room, first)
+    assert await replies_with(harness, script, room, "Hm.", "The lamp?") == [False, True]
+
+
+async def test_s9_chance_is_the_same_for_every_reply_to_a_message(harness: StoryHarness, script: ScriptedModel) -> None:
+    room = await start_chat_with_lore(harness, {"content": "LORE.", "extensions": {"probability": 50}})
+    outcomes = []
+    for _ in range(8):
+        outcomes += await replies_with(harness, script, room, "The lamp?")
+        await harness.regenerate(room)
+        assert ("LORE." in script.prompt()) is outcomes[-1]
+        reply = harness.story.timeline.latest(room, 1)[0].id
+        sent = PromptQueries(harness.store).inspect(room, reply).sent
+        assert [one.why for one in sent.lore] == (["“lamp” said, by a chance of 50 %"] if outcomes[-1] else [])
+    assert set(outcomes) == {True, False}

@@ -51,7 +51,7 @@ async def test_s3_relationship_levels_are_clamped_and_facts_are_unique(
     fresh = harness.story.relationships.get(MAIN_WORLD, mara.id, OWNER)
     assert (fresh.affinity, fresh.trust) == (50, 50)
     update = {"of": "mara", "toward": "Ana", "affinity_delta": 99, "trust_delta": -99}
-    script.shapes["StateUpdate"] = {"pairs": [{**update, "knowledge_facts": ["Ana draws", "ana  draws", "Ana swims"]}]}
+    script.shapes["TurnAnalysis"] = {"pairs": [{**update, "knowledge_facts": ["Ana draws", "ana  draws", "Ana swims"]}]}
     for _ in range(7):
         await harness.say(room, "Hello.")
     relationship = harness.story.relationships.get(MAIN_WORLD, mara.id, OWNER)

@@ -6,7 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from coterie.modes.story.prompts import PromptPart, PromptTooLong, Tier, fit_to_budget
+from coterie.modes.story.events import Tier
+from coterie.modes.story.prompt_budget import PromptPart, PromptTooLong, fit_to_budget
 
 TIERS: list[Tier] = ["must", "should", "nice"]
 

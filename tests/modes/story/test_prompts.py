@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import re
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -25,7 +25,8 @@ from coterie.llm.messages import PromptMessage
 from coterie.llm.settings import Role
 from coterie.memory.writer import NewMemory
 from coterie.modes.story.events import DialogueSummarised, SceneSummarised, SentPromptPart
-from coterie.modes.story.prompts import AssembledPrompt, PromptTooLong, StoryPromptBuilder
+from coterie.modes.story.prompt_budget import PromptTooLong
+from coterie.modes.story.prompts import AssembledPrompt, StoryPromptBuilder
 from coterie.modes.story.sent_prompts import PromptQueries
 from coterie.modes.story.settings import StorySettings
 from coterie.modes.story.turn_parser import parse_segments
@@ -114,9 +115,8 @@ class PromptFixture:
         await harness.store.append(new_events)
         harness.memory.add_many([NewMemory(text, character, room) for text in past.memories])
         args = (harness.store, harness.characters, harness.memory, harness.models)
-        return StoryPromptBuilder(*args, budgets, harness.clock, harness.story.participants).assemble(
-            harness.story.chats.chat(room), character, "r"
-        )
+        builder = StoryPromptBuilder(*args, budgets, harness.clock, harness.story.participants, harness.story.pictures)
+        return builder.assemble(harness.story.chats.chat(room), character, "r")
 
 
 @pytest.fixture(scope="module")
@@ -148,11 +148,13 @@ def test_s13_with_any_history_the_budget_holds_must_stays_and_every_part_is_list
         return
     sent, prompt = assembled.sent, assembled.prompt
     # Every token belongs to a part, and the prompt is not longer than counted.
-    assert sum(part.tokens for part in assembled.parts) == sent.tokens <= sent.hard <= budgets.narrative_budget_hard
+    assert (
+        sum(part.tokens for part in assembled.sent.parts) == sent.tokens <= sent.hard <= budgets.narrative_budget_hard
+    )
     target = fixture.harness.models.catalogue.chain(Role.NARRATIVE)[0]
     assert fixture.harness.models.tokens.count_prompt(target, prompt) <= sent.tokens
     # The prompt consists of the parts and nothing else.
-    assert prompt.messages == as_sent(assembled.parts)
+    assert prompt.messages == as_sent(assembled.sent.parts)
     # MUST parts are complete.
     text_sent = "\n".join(message.text for message in prompt.messages)
     last = [text for pair in past.turns for text in pair][-1:]
@@ -164,12 +166,14 @@ def test_s13_with_any_history_the_budget_holds_must_stays_and_every_part_is_list
     ):
         assert must in text_sent
     assert all(text in text_sent for text in last)
-    assert {"identity", "you", "scene", "turn now"} <= {part.name for part in assembled.parts if part.tier == "must"}
+    assert {"identity", "you", "scene", "turn now"} <= {
+        part.name for part in assembled.sent.parts if part.tier == "must"
+    }
     assert NOTE not in text_sent
     # NICE parts are dropped first: older dialogue, then memories beyond two, then the weather.
     gone = kinds_gone(assembled)
     stages = {"turn": 0, "memory": 1, "weather": 2}
-    tiers = {part.name: part.tier for part in assembled.parts}
+    tiers = {part.name: part.tier for part in assembled.sent.parts}
     nice = [stages[kind] for kind in gone if kind in stages and kind != "memory"]
     assert nice == sorted(nice)
     others = [kind for kind in gone if kind not in stages]
@@ -181,12 +185,12 @@ def test_s13_with_any_history_the_budget_holds_must_stays_and_every_part_is_list
     if "turn" in gone and (past.summary or past.talk):
         assert "summary" in tiers or "summary" in gone
     # The soft budget holds, unless the MUST parts alone exceed it: then SHOULD parts may use up to the hard one.
-    needed = sum(part.tokens for part in assembled.parts if part.tier == "must")
+    needed = sum(part.tokens for part in assembled.sent.parts if part.tier == "must")
     if needed <= sent.soft or "should" not in tiers.values():
         assert sent.tokens <= max(sent.soft, needed)
 
 
-def as_sent(parts: list[SentPromptPart]) -> tuple[PromptMessage, ...]:
+def as_sent(parts: Sequence[SentPromptPart]) -> tuple[PromptMessage, ...]:
     """The messages of these parts: the system message, then turns, with those of one role joined."""
     aside = [part.text for part in parts if not part.name.startswith("turn ")]
     messages = [PromptMessage(role="system", text="\n\n".join(aside))]
@@ -274,3 +278,17 @@ async def test_s13_the_inspector_shows_exactly_what_was_sent_for_any_turn_that_c
             assert as_sent(inspected.parts) == script.asked[sent[turn.id]].prompt.messages
             assert all(part.text for part in inspected.parts)
             assert sum(part.tokens for part in inspected.parts) == inspected.sent.tokens
+
+
+async def test_s16_a_memory_of_a_turn_that_the_dialogue_shows_is_not_repeated(
+    harness: StoryHarness, script: ScriptedModel
+) -> None:
+    mara = await harness.create_character()
+    room = await harness.start_chat(mara)
+    await harness.say(room, "The lamp burns whale oil.")
+    for number in range(12):  # further back than the last turns, and still in the prompt
+        await harness.say(room, f"A remark of no weight, number {number}.")
+    begun = await harness.say(room, "What does the lamp burn?")
+    parts = PromptQueries(harness.store).inspect(room, begun.reply).parts
+    assert [part.name.split()[0] for part in parts if "whale oil" in part.text] == ["turn"]
+    assert script.prompt().count("whale oil") == 1

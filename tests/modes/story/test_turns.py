@@ -44,7 +44,7 @@ async def test_s22_regenerate_and_choose(harness: StoryHarness, script: Scripted
 
 async def test_s23_s24_rewind_undo_and_fork(harness: StoryHarness, script: ScriptedModel) -> None:
     mara = await harness.create_character()
-    script.shapes["StateUpdate"] = {"pairs": [{"of": "Mara", "toward": "Ana", "affinity_delta": 5}]}
+    script.shapes["TurnAnalysis"] = {"pairs": [{"of": "Mara", "toward": "Ana", "affinity_delta": 5}]}
     room = await harness.start_chat(mara)
     turns = [(await harness.say(room, f"Message {n}")).reply for n in range(3)]
     assert harness.story.relationships.get(MAIN_WORLD, mara.id, "you").affinity == 65

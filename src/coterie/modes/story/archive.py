@@ -11,7 +11,6 @@ import binascii
 import json
 import pickle
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, Final, Literal
 
@@ -42,33 +41,29 @@ from coterie.characters import (
     import_card,
     read_object,
 )
-from coterie.conversation import AssistantTurn, AssistantTurnStarted, Segment, Turn, UserTurn
+from coterie.conversation import AssistantTurn, Turn
 from coterie.eventstore import NewEvent, Store
 from coterie.memory import (
     MAX_PINS,
     BadImport,
     Memory,
-    NewMemory,
     export_lines,
     import_lines,
     in_batches,
     parse_import,
     store_import,
 )
-from coterie.modes.story.chat_context import supersede
 from coterie.modes.story.edits import Pins
 from coterie.modes.story.events import MAIN_WORLD, Relationship, RelationshipUpdated
-from coterie.modes.story.opening import Opening
 from coterie.modes.story.queries import Chat, RelationshipQueries
 from coterie.modes.story.service import StoryService
-from coterie.modes.story.turn_parser import parse_segments, visible_text
+from coterie.modes.story.sillytavern.chats import KeptChat, exported_line, read_kept_lines
 
 CHARACTER_FORMAT: Final = "coterie-character"
 CHARACTER_FORMAT_VERSION: Final = 1
 CHAT_FORMAT_VERSION = 1
 ExportFormat = Literal["md", "json", "jsonl"]
 _EXPORT_PAGE = 1_000
-_MEMORY_BATCH = 2_000
 
 
 class ArchivedCard(BaseModel):
@@ -284,7 +279,7 @@ class CharacterImporter:
     async def author(self, identity: Identity) -> Character:
         """Create a character, or save a new version of it."""
         character = await self._characters.save(identity)
-        self._workspaces.prepare(character, self._characters.owner())
+        self.prepare_folder(character)
         return character
 
     async def import_file(self, data: bytes, file_name: str) -> tuple[Character, list[str]]:
@@ -294,20 +289,23 @@ class CharacterImporter:
             archive, charx = await run_limited("Reading the character", len(data), _read_archive_file, data)
             character, archived = await import_character(self._store, self._characters, self._memory, archive)
             if charx is not None and archived is not None:
-                await self._save_card(character, archived.document, charx, "charx")
+                await self.save_card_file(character.id, archived.document, charx, "charx")
         else:
             card, kind, notes = await run_limited("Reading the card", len(data), _read_card_file, data, file_name)
             character = await self._characters.save(Identity.from_card(card), card)
-            await self._save_card(character, card.document, data, kind)
-        self._workspaces.prepare(character, self._characters.owner())
+            await self.save_card_file(character.id, card.document, data, kind)
+        self.prepare_folder(character)
         return character, notes
 
-    async def _save_card(self, character: Character, document: dict[str, Any], data: bytes, kind: CardFormat) -> None:
+    def prepare_folder(self, character: Character) -> None:
+        self._workspaces.prepare(character, self._characters.owner())
+
+    async def save_card_file(self, character_id: str, document: dict[str, Any], data: bytes, kind: CardFormat) -> None:
         """Keep the file with its pictures. The document in it is stored as it is in the log, without secrets."""
         redacted = redact.value(document)
         if redacted is not document:
             data = await asyncio.to_thread(_without_secrets, data, kind, redacted)
-        await asyncio.to_thread(self._workspaces.save_card, character.id, data, kind)
+        await asyncio.to_thread(self._workspaces.save_card, character_id, data, kind)
 
 
 def _read_card_file(data: bytes, file_name: str) -> ImportedCard:
@@ -332,6 +330,11 @@ def _without_secrets(data: bytes, kind: CardFormat, document: dict[str, Any]) ->
     return export_card(Card.read(document, card.files, card.picture), kind).data
 
 
+class ExportedPicture(BaseModel):
+    id: str
+    description: str = ""
+
+
 class ExportedTurn(BaseModel):
     id: str
     speaker: str
@@ -341,9 +344,13 @@ class ExportedTurn(BaseModel):
     at: datetime
     truncated: bool = False
     to: list[str] = []
+    hidden: bool = False
+    """Left out of prompts and memories."""
+    edited: bool = False
     alternatives: list[str] = []
     """All replies to the message, including the chosen one; empty if there was only one."""
     chosen: int = 0
+    pictures: list[ExportedPicture] = []
 
 
 class ExportedChat(BaseModel):
@@ -364,7 +371,12 @@ async def export_chat(story: StoryService, room: str, kind: ExportFormat) -> byt
         case "json":
             return (exported.model_dump_json(indent=2) + "\n").encode()
         case "jsonl":
-            return _as_tavern_chat(exported).to_bytes() + b"\n"
+            kept = await read_kept_lines(story.context.store, room)
+            others = await story.turns.alternatives.for_chat(room)
+            alternatives = {
+                one.reply: [reply.reply for reply in replies] for replies in others.values() for one in replies
+            }
+            return _as_tavern_chat(exported, kept, alternatives).to_bytes() + b"\n"
         case "md":
             return _markdown(exported).encode()
 
@@ -372,7 +384,10 @@ async def export_chat(story: StoryService, room: str, kind: ExportFormat) -> byt
 async def _collect_chat(story: StoryService, chat: Chat) -> ExportedChat:
     names = story.participants.names(chat)
     others = await story.turns.alternatives.for_chat(chat.room)
-    turns = [_export_turn(turn, names, others.get(turn.answers, ())) for turn in _all_turns(story, chat.room)]
+    turns = [
+        _export_turn(turn, story.participants.turn_name(chat, names, turn), others.get(turn.id, ()))
+        for turn in _all_turns(story, chat.room)
+    ]
     return ExportedChat(
         title=redact(chat.title),
         host=chat.host,
@@ -390,24 +405,28 @@ def _all_turns(story: StoryService, room: str) -> list[Turn]:
     return turns
 
 
-def _export_turn(turn: Turn, names: dict[str, str], replies: list[AssistantTurn] | tuple[()]) -> ExportedTurn:
+def _export_turn(turn: Turn, name: str, replies: list[AssistantTurn] | tuple[()]) -> ExportedTurn:
     ids = [reply.reply for reply in replies]
     swiped = not turn.by_person and len(ids) > 1 and turn.id in ids
     return ExportedTurn(
         id=turn.id,
         speaker=turn.speaker,
-        name=names.get(turn.speaker, turn.speaker),
+        name=name,
         by_person=turn.by_person,
         text=redact(turn.text),
         at=turn.shown_at,
         truncated=turn.state != "done",
         to=list(turn.to),
+        hidden=turn.hidden,
+        edited=turn.edited,
         alternatives=[redact(reply.text) for reply in replies] if swiped else [],
         chosen=ids.index(turn.id) if swiped else 0,
+        pictures=[ExportedPicture(id=one.id, description=redact(one.description)) for one in turn.pictures],
     )
 
 
-def _as_tavern_chat(chat: ExportedChat) -> TavernChat:
+def _as_tavern_chat(chat: ExportedChat, kept: KeptChat, alternatives: dict[str, list[str]]) -> TavernChat:
+    """Turns that were imported have the fields of their lines again."""
     turns = [
         TavernTurn(
             speaker="user" if turn.by_person else "character",
@@ -420,7 +439,12 @@ def _as_tavern_chat(chat: ExportedChat) -> TavernChat:
         for turn in chat.turns
     ]
     created = chat.turns[0].at if chat.turns else chat.clock
-    return TavernChat.compose(user=chat.you, character=chat.characters[chat.host], turns=turns, created=created)
+    composed = TavernChat.compose(user=chat.you, character=chat.characters[chat.host], turns=turns, created=created)
+    messages = []
+    for line, turn in zip(composed.messages, chat.turns, strict=True):
+        imported = kept.line_of([turn.id, *alternatives.get(turn.id, ())])
+        messages.append(exported_line(line, imported) if imported is not None else line)
+    return TavernChat(header=kept.header or composed.header, messages=messages)
 
 
 def _markdown(chat: ExportedChat) -> str:
@@ -429,104 +453,11 @@ def _markdown(chat: ExportedChat) -> str:
     for turn in chat.turns:
         whisper = " (whispered)" if turn.to else ""
         cut = " […]" if turn.truncated else ""
-        parts.append(f"**{_one_line(turn.name)}**{whisper}: {turn.text.strip()}{cut}")
+        shown = "".join(f" *shows a picture: {_one_line(one.description)}*" for one in turn.pictures)
+        parts.append(f"**{_one_line(turn.name)}**{whisper}: {turn.text.strip()}{shown}{cut}")
     return "\n\n".join(parts) + "\n"
 
 
 def _one_line(text: str) -> str:
     """A name or title without line breaks, so that it cannot contain Markdown headings."""
     return " ".join(text.split())
-
-
-@dataclass
-class _ImportedChat:
-    """The new events of an imported chat, and the memories of its turns."""
-
-    room: str
-    character: Character
-    seq: int
-    """The seq of the last event so far."""
-    new_events: list[NewEvent] = field(default_factory=list)
-    dropped: list[int] = field(default_factory=list)
-    """The seqs of replies that were not chosen."""
-    memories: list[NewMemory] = field(default_factory=list)
-    last_message: str | None = None
-
-    def add(self, new_event: NewEvent) -> None:
-        self.new_events.append(new_event)
-        self.seq += 1
-
-    def add_message(self, turn: TavernTurn) -> None:
-        # SillyTavern's system messages are for the player only, like out-of-character notes.
-        note = turn.speaker == "system"
-        segments = (Segment(kind="ooc", text=turn.text),) if note else tuple(parse_segments(turn.text))
-        if not segments:
-            return
-        turn_id = new_id()
-        text = f"(({turn.text}))" if note else turn.text
-        message = UserTurn(turn=turn_id, author=OWNER, text=text, segments=segments, sent=turn.sent)
-        self.add(NewEvent(self.room, message, OWNER, turn=turn_id))
-        if not note:
-            self.last_message = turn_id
-        self._remember(visible_text(segments), turn.name or OWNER, turn_id)
-
-    def add_replies(self, turn: TavernTurn) -> None:
-        """Add all alternatives; those that were not chosen are superseded, and can be chosen later."""
-        speaker = self.character.id
-        for number, text in enumerate(turn.swipes or [turn.text]):
-            reply = new_id()
-            started = AssistantTurnStarted(reply=reply, speaker=speaker, answers=self.last_message, sent=turn.sent)
-            self.add(NewEvent(self.room, started, speaker, turn=reply))
-            self.add(NewEvent(self.room, AssistantTurn(reply=reply, text=text), speaker, turn=reply))
-            if number != turn.chosen:
-                self.dropped += [self.seq - 1, self.seq]
-            else:
-                self._remember(text.strip(), self.character.name, reply)
-
-    def _remember(self, text: str, speaker: str, source: str) -> None:
-        if text:
-            owner = self.character.id
-            self.memories.append(
-                NewMemory(
-                    text, owner=owner, room=self.room, speaker=speaker, witnesses=(owner, OWNER), sources=(source,)
-                )
-            )
-
-
-async def read_tavern_chat(data: bytes) -> TavernChat:
-    """The chat in a file, with its turns read."""
-    return await run_limited("Reading the chat", len(data), _read_tavern_chat, data)
-
-
-def _read_tavern_chat(data: bytes) -> TavernChat:
-    chat = TavernChat.read(data)
-    _ = chat.turns  # kept by the chat
-    return chat
-
-
-async def import_tavern_chat(
-    story: StoryService, store: Store, memory: Memory, character: Character, chat: TavernChat, title: str = ""
-) -> Chat:
-    """Import a SillyTavern chat in one transaction, without calling a model; its memories follow in batches."""
-    room = f"room:{new_id()}"
-    opening = story.opening_events(room, character, Opening(title=title.strip() or f"{character.name} (imported)"))
-    await asyncio.to_thread(
-        _store_tavern_chat, store, memory, _ImportedChat(room, character, len(opening)), opening, chat
-    )
-    return story.chats.chat(room)
-
-
-def _store_tavern_chat(
-    store: Store, memory: Memory, imported: _ImportedChat, opening: list[NewEvent], chat: TavernChat
-) -> None:
-    for turn in chat.turns:
-        if turn.speaker == "character":
-            imported.add_replies(turn)
-        else:
-            imported.add_message(turn)
-    new_events = [*opening, *imported.new_events]
-    if imported.dropped:
-        new_events.append(NewEvent(imported.room, supersede(imported.dropped), OWNER))
-    store.append_blocking(new_events)
-    for start in range(0, len(imported.memories), _MEMORY_BATCH):
-        memory.add_many(imported.memories[start : start + _MEMORY_BATCH], actor="import")

@@ -14,7 +14,10 @@ from coterie.modes.story.queries import Chat, ChatQueries, Participants, Relatio
 
 Decision = tuple[Sequence[NewEvent], Sequence[NewJob]]
 """New events and jobs that follow from the current state."""
+IMPORT_ACTOR = "import"
+"""The actor of events with which an import supersedes the replies that were not chosen."""
 _MAX_ATTEMPTS = 50
+_MAX_CONTROLS = 100_000
 
 
 class ChatContext:
@@ -79,8 +82,25 @@ class ChatContext:
         They belong to their turn: a rewind keeps them, a fork copies them.
         """
         later = self.timeline.ids_after(room, seq)
-        events = await self.store.history(room, after=seq)
-        return [event for event in events if event.turn is not None and event.turn not in later]
+        seqs = self.store.reader.seqs_of_other_turns(room, later, after=seq)
+        events = self.store.reader.events_at(room, Ranges((number, number) for number in seqs))
+        return [event._replace(stream=room) for event in events]
+
+    def imported_alternatives(self, room: str, seq: int) -> list[int]:
+        """The events up to `seq` of imported replies that were not chosen.
+
+        They were superseded all at once at the end of the import, which a rewind or a fork at `seq` does not include.
+        """
+        seqs: set[int] = set()
+        at: str | None = room
+        while at is not None:
+            for event in self.store.reader.read(at, after=seq, kinds=[Superseded.kind], limit=_MAX_CONTROLS):
+                if isinstance(event.payload, Superseded) and event.actor == IMPORT_ACTOR:
+                    pairs = (range(low, min(high, seq) + 1) for low, high in event.payload.drop)
+                    seqs.update(number for pair in pairs for number in pair)
+            origin = self.store.reader.fork_origin(at)
+            at = origin[0] if origin is not None and seq < origin[1] else None
+        return sorted(seqs)
 
     def root_room(self, room: str) -> str:
         """The room that a fork goes back to; the room itself if it is no fork."""

@@ -10,7 +10,7 @@ from coterie.base.ids import new_id
 from coterie.characters import OWNER, Characters
 from coterie.conversation import AssistantTurn, Busy, Feed, PermissionDenied
 from coterie.eventstore import NewEvent, Store
-from coterie.messaging import Attachment, ChatStatus, NewChat, ReplyDelta, ReplyFinished, ReplyUpdate
+from coterie.messaging import Attachment, ChatStatus, NewChat, ReplyDelta, ReplyFinished, ReplyUpdate, with_quote
 from coterie.modes.story.events import ManualEdit
 from coterie.modes.story.opening import Opening
 from coterie.modes.story.service import StoryService
@@ -46,11 +46,15 @@ class StoryConversation:
         await self._story.remove_person(context, person)
 
     async def send_message(
-        self, context: str, text: str, *, person: str, key: str, attachments: Sequence[Attachment] = ()
+        self, context: str, text: str, *, person: str, key: str, attachments: Sequence[Attachment] = (), quote: str = ""
     ) -> AsyncIterator[ReplyUpdate]:
         self._require_member(context, person)
-        message = "\n".join([text, *map(_attachment_text, attachments)]).strip()
-        begin = partial(self._story.send_message, context, message, key=key, author=person)
+        host = self._story.chats.chat(context).host
+        pictures, others = await asyncio.to_thread(self._story.pictures.take, host, attachments)
+        message = "\n".join([with_quote(text, quote), *map(_attachment_text, others)]).strip()
+        begin = partial(
+            self._story.send_message, context, message, key=key, author=person, everyone=False, pictures=pictures
+        )
         async for update in self._turn(context, begin):
             yield update
 

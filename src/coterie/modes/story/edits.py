@@ -14,9 +14,10 @@ from typing import Annotated, Any, Literal
 from pydantic import BaseModel, ConfigDict, Field, StringConstraints, TypeAdapter, ValidationError
 
 from coterie.base.errors import CoterieError
+from coterie.base.ids import new_id
 from coterie.base.values import Time, clamp_time
 from coterie.characters import OWNER
-from coterie.eventstore import NewEvent, Store
+from coterie.eventstore import NewEvent, Payload, Store
 from coterie.memory import (
     MAX_PINS,
     BadMemory,
@@ -29,8 +30,9 @@ from coterie.memory import (
     all_records,
 )
 from coterie.modes.story.chat_context import ChatContext, Decision
-from coterie.modes.story.events import Activity, ManualEdit, Relationship
-from coterie.modes.story.queries import Chat, Container
+from coterie.modes.story.events import Activity, ActivityChange, ContainerCreated, ManualEdit, Relationship
+from coterie.modes.story.pictures import MessagePictures
+from coterie.modes.story.queries import Chat, ChatQueries, Container, ReplyOrder
 
 RECENT_MEMORIES = 12
 
@@ -41,6 +43,10 @@ _RequiredText = Annotated[str, StringConstraints(strip_whitespace=True, min_leng
 _Level = Annotated[int, Field(ge=0, le=100)]
 
 _CHAT_FIELDS: Mapping[str, Any] = {"title": _Name, "clock": Time, "weather": _ShortText, "anchor": _ShortText}
+_REPLY_FIELDS: Mapping[str, Any] = {
+    "reply_order": ReplyOrder,
+    "muted": Annotated[tuple[_Name, ...], Field(max_length=50)],
+}
 _CONTAINER_FIELDS: Mapping[str, Any] = {
     "name": _Name,
     "type": _Name,
@@ -48,6 +54,7 @@ _CONTAINER_FIELDS: Mapping[str, Any] = {
     "moving": bool,
     "public": bool,
     "audible": Literal["room", "near", "far"],
+    "background": Annotated[str, Field(max_length=64)],
 }
 _ACTIVITY_FIELDS: Mapping[str, Any] = {
     "container": str,
@@ -71,7 +78,9 @@ _MEMORY_FIELDS: Mapping[str, Any] = {"text": _RequiredText, "significance": Anno
 
 EDITABLE_FIELDS = (
     *_CHAT_FIELDS,
+    *_REPLY_FIELDS,
     "scene.container",
+    "scene.place",
     *(f"container.ID.{name}" for name in _CONTAINER_FIELDS),
     *(f"activity.WHO.{name}" for name in _ACTIVITY_FIELDS),
     *(f"edge.WHO.TOWARD.{name}" for name in _RELATIONSHIP_FIELDS),
@@ -132,6 +141,10 @@ class ChatDetails(_Details):
     title: str
     names: dict[str, str]
     """The name of everybody present, by id."""
+    reply_order: ReplyOrder
+    """Who replies to a message."""
+    muted: list[str]
+    """The characters that reply only if they are asked to."""
     clock: datetime
     weather: str
     anchor: str
@@ -152,8 +165,9 @@ class Edits:
     Edits and pins are events of the chat's stream and are rewound with it. A forgotten memory stays forgotten.
     """
 
-    def __init__(self, context: ChatContext, memory: Memory) -> None:
+    def __init__(self, context: ChatContext, memory: Memory, pictures: MessagePictures) -> None:
         self._context = context
+        self._pictures = pictures
         self._store = context.store
         self._memories = memory
         self._chats = context.chats
@@ -170,6 +184,8 @@ class Edits:
         return ChatDetails(
             title=chat.title,
             names=names,
+            reply_order=self._chats.reply_order(chat.room).order,
+            muted=[one for one in self._chats.reply_order(chat.room).muted if one in chat.characters],
             clock=chat.clock,
             weather=chat.weather,
             anchor=chat.anchor,
@@ -191,15 +207,17 @@ class Edits:
             characters={
                 character: CharacterDetails(
                     name=names[character],
-                    memories=[
-                        _memory_details(record)
-                        for record in self._memories.latest(owner=character, room=chat.room, limit=RECENT_MEMORIES)
-                    ],
+                    memories=[_memory_details(record) for record in self._recent_memories(chat, character)],
                     pins=len(self._pins.pinned(chat.room, character)),
                 )
                 for character in chat.characters
             },
         )
+
+    def _recent_memories(self, chat: Chat, character: str) -> list[MemoryRecord]:
+        """The newest memories; of a turn that has statements, those instead of its exact words."""
+        records = self._memories.latest(owner=character, room=chat.room, limit=4 * RECENT_MEMORIES)
+        return without_evidence(records)[:RECENT_MEMORIES]
 
     async def edit(self, room: str, edits: Sequence[FieldEdit]) -> bool:
         """Apply all of these edits, or none. False if every field has its value already."""
@@ -240,8 +258,12 @@ class Edits:
                 return _edit_events(chat, edit.field, _parse_clock(edit).isoformat(), chat.clock.isoformat())
             case [name] if name in _CHAT_FIELDS:
                 return _edit_events(chat, name, _validate(edit, _CHAT_FIELDS[name]), getattr(chat, name))
+            case [name] if name in _REPLY_FIELDS:
+                return self._edit_reply_rule(chat, edit)
             case ["scene", "container"]:
                 return self._edit_scene(chat, edit)
+            case ["scene", "place"]:
+                return self._move_scene(chat, edit)
             case ["container", container, name] if name in _CONTAINER_FIELDS:
                 return self._edit_container(chat, edit, container, name)
             case ["activity", entity, *path] if ".".join(path) in _ACTIVITY_FIELDS:
@@ -252,6 +274,14 @@ class Edits:
                 return self._edit_memory(chat, edit, ".".join(parts), name)
         raise BadEdit(f"There is no field {edit.field[:80]}.", f"Use one of: {', '.join(EDITABLE_FIELDS)}.")
 
+    def _edit_reply_rule(self, chat: Chat, edit: FieldEdit) -> list[NewEvent]:
+        rule = self._chats.reply_order(chat.room)
+        value = _validate(edit, _REPLY_FIELDS[edit.field])
+        if edit.field == "reply_order":
+            return _edit_events(chat, edit.field, value, rule.order)
+        muted = tuple(dict.fromkeys(self._context.find_character(chat, name) for name in value))
+        return _edit_events(chat, edit.field, list(muted), list(rule.muted))
+
     def _edit_scene(self, chat: Chat, edit: FieldEdit) -> list[NewEvent]:
         if chat.scene is None:
             raise BadEdit("There is no scene to move.", "Send a message first; it begins a scene.")
@@ -259,11 +289,22 @@ class Edits:
         container = self._require_container(chat, edit, _validate(edit, str))
         return _edit_events(chat, f"scene.{scene.id}.container", container, scene.container)
 
+    def _move_scene(self, chat: Chat, edit: FieldEdit) -> list[NewEvent]:
+        """Move the scene and everybody in it to a place by its name, which may be new."""
+        if chat.scene is None:
+            raise BadEdit("There is no scene to move.", "Send a message first; it begins a scene.")
+        scene = self._chats.scene(chat.room, chat.scene)
+        container, moves = plan_move(self._chats, chat, _validate(edit, _Name))
+        moved = _edit_events(chat, f"scene.{scene.id}.container", container, scene.container)
+        return [*(NewEvent(chat.room, move, OWNER) for move in moves), *moved] if moved else []
+
     def _edit_container(self, chat: Chat, edit: FieldEdit, container: str, name: str) -> list[NewEvent]:
         places = self._chats.containers(chat.room)
         if container not in places:
             raise BadEdit(f"There is no place {container[:80]} in this chat.", _list_places(places))
         value = _validate(edit, _CONTAINER_FIELDS[name])
+        if name == "background":
+            self._pictures.check([value] if value else [])
         parent, visited = (value if name == "parent" else None), {container}
         while parent is not None:
             if parent in visited:
@@ -303,6 +344,36 @@ class Edits:
         if container not in places:
             raise BadEdit(f"{edit.field}: there is no such place in this chat.", _list_places(places))
         return container
+
+
+def without_evidence(records: Sequence[MemoryRecord]) -> list[MemoryRecord]:
+    """Memories without the exact words of turns that statements among them are made from. Pinned ones stay."""
+    stated = {source for record in records if record.type == "fact" for source in record.sources}
+
+    def is_evidence(record: MemoryRecord) -> bool:
+        return record.type == "observation" and bool(record.sources) and stated.issuperset(record.sources)
+
+    return [record for record in records if record.pinned or not is_evidence(record)]
+
+
+def plan_move(chats: ChatQueries, chat: Chat, place: str) -> tuple[str, list[Payload]]:
+    """The id of a place by its name, and the events that create it if it is new and bring everybody present there."""
+    wanted = _plain_place(place)
+    known = next((one.id for one in chats.containers(chat.room).values() if _plain_place(one.name) == wanted), None)
+    container = known or new_id()
+    events: list[Payload] = [] if known else [ContainerCreated(container=container, name=place)]
+    activities = chats.activities(chat.room)
+    for entity in chat.participants:
+        activity = activities.get(entity, Activity())
+        if activity.container != container:
+            # What somebody holds or feels stays; where and how they sat does not.
+            kept = activity.model_dump(include={"holding", "status"})
+            events.append(ActivityChange(entity=entity, activity=Activity(container=container, **kept)))
+    return container, events
+
+
+def _plain_place(name: str) -> str:
+    return " ".join(name.lower().split()).removeprefix("the ")
 
 
 class Pins:

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import json
+from collections.abc import Callable, Mapping
 from datetime import datetime
-from typing import Any, Literal
+from itertools import accumulate
+from typing import Any, ClassVar, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
@@ -12,6 +15,10 @@ from coterie.eventstore import Payload
 
 MAIN_WORLD = "main"
 """The world of all chats that are not forks."""
+
+
+DELETED_KEY_PREFIX = "delete:"
+"""Begins the keys of events that delete a chat."""
 
 
 class _StoryValue(BaseModel):
@@ -254,6 +261,13 @@ class PersonLeft(Payload, kind="person_left"):
     """The person's id; `you` is the owner."""
 
 
+class ChatPersonaChosen(Payload, kind="chat_persona_chosen"):
+    """The owner speaks as another persona in this chat from here on."""
+
+    persona: str
+    """The persona's id; empty for the owner's profile."""
+
+
 class ManualEdit(Payload, kind="manual_edit"):
     """A person corrected a field of a chat's details."""
 
@@ -265,18 +279,37 @@ class ManualEdit(Payload, kind="manual_edit"):
     """The value before."""
 
 
+Tier = Literal["must", "should", "nice"]
+
+
 class SentPromptPart(_StoryValue):
     """One part of a prompt."""
 
     name: str
-    tier: Literal["must", "should", "nice"]
+    tier: Tier
     role: Literal["system", "user", "assistant"]
     tokens: int
     text: str
 
 
-class PromptSent(Payload, kind="prompt_sent", version=2):
-    """The exact prompt of a reply, as the difference from an earlier prompt of the same chat."""
+class LoreUsed(_StoryValue):
+    """A lorebook entry that went into a prompt."""
+
+    part: str
+    """The name of its part of the prompt."""
+    book: str
+    """The lorebook's id."""
+    entry: str
+    """The entry's key in it."""
+    why: str
+    messages: int | None = None
+    """How many messages the chat had, if the entry's stickiness or cooldown counts from here."""
+
+
+class PromptSent(Payload, kind="prompt_sent", version=3):
+    """The exact prompt of a reply."""
+
+    shares_texts: ClassVar[bool] = True
 
     reply: str
     """The id of the reply."""
@@ -288,16 +321,41 @@ class PromptSent(Payload, kind="prompt_sent", version=2):
     """Budget in tokens above which optional parts are dropped: `nice` first, then `should`."""
     hard: int
     """Budget in tokens that must not be exceeded."""
-    base: int = 0
-    """The sequence number of the earlier prompt; 0 if every part is given here."""
-    depth: int = 0
-    """How many earlier prompts have to be read for this one."""
-    parts: tuple[SentPromptPart | tuple[int, int], ...]
-    """In the order of sending. A pair stands for consecutive parts of the earlier prompt: the first, and how many."""
+    parts: tuple[SentPromptPart, ...] = ()
+    """In the order of sending; empty once the event is stored."""
+    shared: tuple[int, ...] = ()
+    """The stored parts, as numbers of shared texts: the first number, then the difference of each to the one before."""
+    tiers: str = ""
+    """The first letter of the tier of each stored part."""
     trimmed: tuple[str, ...] = ()
     """What was left out, and why, as sentences."""
     recalled: dict[str, dict[str, float]] = Field(default_factory=dict)
     """Memory id → the parts of its score."""
+    lore: tuple[LoreUsed, ...] = ()
+    """The lorebook entries in it, and why they are."""
+    sampler: dict[str, Any] = Field(default_factory=dict)
+    """How the model was told to pick its words, where that is set."""
+
+    def share_texts(self, number: Callable[[str], int]) -> PromptSent:
+        numbers = [number(json.dumps([p.name, p.role, p.tokens, p.text], ensure_ascii=False)) for p in self.parts]
+        shared = tuple(one - before for one, before in zip(numbers, (0, *numbers), strict=False))
+        tiers = "".join(part.tier[0] for part in self.parts)
+        return self.model_copy(update={"parts": (), "shared": shared, "tiers": tiers})
+
+    def shared_numbers(self) -> list[int]:
+        return list(accumulate(self.shared))
+
+    def stored_parts(self, texts: Mapping[int, str]) -> list[SentPromptPart]:
+        """The parts, given the shared texts; those whose text is missing are left out."""
+        parts = []
+        for number, tier in zip(self.shared_numbers(), self.tiers, strict=True):
+            if number in texts:
+                name, role, tokens, text = json.loads(texts[number])
+                parts.append(SentPromptPart(name=name, tier=_TIERS[tier], role=role, tokens=tokens, text=text))
+        return parts
+
+
+_TIERS: dict[str, Tier] = {"m": "must", "s": "should", "n": "nice"}
 
 
 READ_MARKS_STREAM = "reading"
@@ -311,3 +369,43 @@ class ChatRead(Payload, kind="chat_read"):
     """The chat's stream."""
     seq: int
     """The seq of the last turn that was read, in the chat's stream."""
+
+
+BOOKMARKS_STREAM = "bookmarks"
+"""Bookmarks and quick replies have their own stream, so that they do not prevent the undo of a rewind."""
+
+
+class TurnBookmarked(Payload, kind="turn_bookmarked"):
+    """A person bookmarked a turn, or removed its bookmark. Forks that have the turn show it too."""
+
+    turn: str
+    """The turn's id."""
+    bookmarked: bool = True
+    """False removes the bookmark."""
+    name: str = ""
+    """What the person calls it; empty for the beginning of its text."""
+
+
+class ExchangeAnalysed(Payload, kind="exchange_analysed"):
+    """The model could not analyse an exchange, so that rules alone decided what it changed; or it could, later."""
+
+    reply: str
+    """The last turn of the exchange."""
+    failure: Literal["", "refused", "not_json", "not_the_schema", "unavailable"] = ""
+    """Why there is no analysis; empty if there is one now."""
+
+
+class QuickReply(_StoryValue):
+    """A text that is sent, or put into the message field, with one click."""
+
+    label: str = Field(min_length=1, max_length=40)
+    text: str = Field(min_length=1, max_length=2_000)
+    send: bool = True
+    """Whether it is sent at once."""
+
+
+class QuickRepliesSet(Payload, kind="quick_replies_set"):
+    """A person changed the quick replies."""
+
+    replies: tuple[QuickReply, ...]
+    """All of them, in order."""

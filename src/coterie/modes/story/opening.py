@@ -16,19 +16,21 @@ from coterie.characters import OWNER, Character, Macros, OwnerProfile, opening_f
 from coterie.conversation import AssistantTurn, AssistantTurnStarted
 from coterie.eventstore import AnyEvent, NewEvent, Payload, Reset, Rewound
 from coterie.llm import Caller, Models, Prompt, classify
-from coterie.modes.story.chat_context import ChatContext
+from coterie.modes.story.chat_context import ChatContext, supersede
 from coterie.modes.story.events import (
+    DELETED_KEY_PREFIX,
     MAIN_WORLD,
     Activity,
     ActivityChange,
     ChatCreated,
+    ChatPersonaChosen,
     ContainerCreated,
     RelationshipUpdated,
     SceneOpened,
 )
 from coterie.modes.story.queries import Chat
 
-_MAX_OPENING_EVENTS = 8
+_MAX_OPENING_EVENTS = 9
 
 
 class OpeningPlace(BaseModel):
@@ -92,17 +94,25 @@ async def propose_opening(models: Models, character: Character, person: OwnerPro
     if (prepared := opening_for(identity.kickoff)) is not None:
         texts = {"greeting": greeting or identity.kickoff, "relationship": identity.initial_relationship}
         return OpeningProposal(opening=Opening.model_validate({**prepared, **texts}))
+    if not models.catalogue.supports_analysis():
+        return OpeningProposal(
+            opening=Opening(greeting=greeting or identity.kickoff, relationship=identity.initial_relationship),
+            notice="The demo model cannot read the scene from the opening prose. Fill in what you like; everything may "
+            "stay empty.",
+        )
     prompt = Prompt.of(
         f"Character: {identity.name}\nPersona: {identity.persona}\nThe person: {person.name}. {person.persona}\n"
         f"Their relationship: {identity.initial_relationship}\n\nOpening prose:\n{identity.kickoff}",
         system=(
             "Read the opening of a story and give its structure as JSON: a short title, the place, the time as ISO "
             "8601, the weather, what the person (you) and the character are doing (posture, action, holding), how the "
-            "character sees the person, and facts it knows about them. Leave out what the prose does not say."
+            "character sees the person, and facts it knows about them. As greeting, write what the character does and "
+            "says first, to the person, as prose in the present scene. Leave out what the prose does not say."
         ),
     )
     result = await classify(models, Opening, prompt, caller=Caller(character=character.id))
-    opening = result.value.model_copy(update={"greeting": greeting or identity.kickoff})
+    written = result.value.greeting.strip() if result.ok else ""
+    opening = result.value.model_copy(update={"greeting": greeting or written or identity.kickoff})
     if parse_start(opening.time, EARLIEST.date()) is None:  # a model writes anything, such as "at dusk" or the year 0
         opening = opening.model_copy(update={"time": ""})
     if result.ok:
@@ -130,17 +140,22 @@ class ChatOpenings:
         await self._context.store.append(self.events(room, self._context.characters.get(character_id), opening))
         return self._context.chats.chat(room)
 
-    def events(self, room: str, character: Character, opening: Opening, person: str = OWNER) -> list[NewEvent]:
-        """Everything a chat begins with, to be appended in one transaction."""
+    def events(
+        self, room: str, character: Character, opening: Opening, person: str = OWNER, *, head: int = 0
+    ) -> list[NewEvent]:
+        """Everything a chat begins with, to be appended in one transaction; `head` is the stream's last seq."""
+        persona = self._context.participants.default_persona() if person == OWNER else ""
         acquainted = bool(self._context.relationships.get(MAIN_WORLD, character.id, person).summary)
         return opening_events(
             room,
             character,
-            self._context.participants.person(person),
+            self._context.participants.profile_of(persona) if persona else self._context.participants.person(person),
             opening,
             starts=opening.start_time(self._clock.now()),
             acquainted=acquainted,
             person=person,
+            head=head,
+            persona=persona,
         )
 
     async def restart_after_reset(self, room: str) -> Chat:
@@ -149,9 +164,16 @@ class ChatOpenings:
         if not self._context.chats.exists(room):
             first = await store.read(self._context.root_room(room), limit=_MAX_OPENING_EVENTS)
             last = await store.read(room, kinds=[Reset.kind, Rewound.kind], newest_first=True, limit=1)
-            if last and isinstance(last[0].payload, Reset) and isinstance(created := first[0].payload, ChatCreated):
+            deleted = last and (last[0].key or "").startswith(DELETED_KEY_PREFIX)
+            if (
+                last
+                and not deleted
+                and isinstance(last[0].payload, Reset)
+                and isinstance(created := first[0].payload, ChatCreated)
+            ):
                 host = self._context.characters.get(created.host)
-                await store.append(self.events(room, host, confirmed_opening(first), created.person))
+                opening = confirmed_opening(first)
+                await store.append(self.events(room, host, opening, created.person, head=store.reader.head(room)))
         return self._context.chats.chat(room)
 
 
@@ -164,8 +186,14 @@ def opening_events(
     starts: datetime,
     acquainted: bool,
     person: str = OWNER,
+    head: int = 0,
+    persona: str = "",
 ) -> list[NewEvent]:
-    """`acquainted` says that the character knows the person already: their relationship then keeps its summary."""
+    """The events of a new chat, whose stream has `head` events so far.
+
+    `acquainted` says that the character knows the person already: their relationship then keeps its summary. The other
+    greetings of the character's card are alternatives to the first one.
+    """
     place, scene = new_id(), new_id()
     first_summary, facts = None, tuple[str, ...]()
     if person == OWNER:  # the card's relationship and facts are about the owner
@@ -202,12 +230,18 @@ def opening_events(
             when=starts,
         ),
     ]
+    if persona:
+        payloads.append(ChatPersonaChosen(persona=persona))
     new_events = [NewEvent(room, payload, person) for payload in payloads]
     if opening.greeting.strip():
-        reply = new_id()
-        started = AssistantTurnStarted(reply=reply, speaker=character.id, present=(person, character.id))
-        greeting = AssistantTurn(reply=reply, text=_greeting(character, profile, opening.greeting))
-        new_events += [NewEvent(room, payload, character.id, turn=reply) for payload in (started, greeting)]
+        greetings = _greetings(character, profile, opening.greeting)
+        for text in greetings:
+            reply = new_id()
+            started = AssistantTurnStarted(reply=reply, speaker=character.id, present=(person, character.id))
+            greeting = AssistantTurn(reply=reply, text=text)
+            new_events += [NewEvent(room, payload, character.id, turn=reply) for payload in (started, greeting)]
+        if others := range(head + len(payloads) + 3, head + len(new_events) + 1):
+            new_events.append(NewEvent(room, supersede(others), person))
     return new_events
 
 
@@ -229,13 +263,17 @@ def confirmed_opening(events: Sequence[AnyEvent]) -> Opening:
                 fields |= {"relationship": data.summary or "", "facts": list(data.knowledge)}
             case AssistantTurn() as data:
                 fields["greeting"] = data.text
-            case SceneOpened() | AssistantTurnStarted():
+            case SceneOpened() | AssistantTurnStarted() | ChatPersonaChosen():
                 continue
             case _:
                 break
     return Opening(**fields)
 
 
-def _greeting(character: Character, profile: OwnerProfile, text: str) -> str:
-    char = (character.card.data.nickname if character.card else "") or character.name
-    return Macros(char=char, user=profile.name, rng=Random(character.id)).expand(text, "display")  # noqa: S311
+def _greetings(character: Character, profile: OwnerProfile, chosen: str) -> list[str]:
+    """The chosen greeting, then the others of the character's card."""
+    card = character.card.data if character.card else None
+    char = (card.nickname if card else "") or character.name
+    macros = Macros(char=char, user=profile.name, rng=Random(character.id))  # noqa: S311
+    texts = [chosen, *((card.first_mes, *card.alternate_greetings) if card else ())]
+    return list(dict.fromkeys(text for one in texts if (text := macros.expand(one, "display")).strip()))

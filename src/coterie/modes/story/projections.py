@@ -10,20 +10,24 @@ from typing import Any
 
 from coterie.base.clock import from_micros, to_micros
 from coterie.eventstore import AnyEvent, Event, Projection, Rows, on
+from coterie.modes.story.chat_model.choices import CharacterModelProjection, ChatModelProjection
 from coterie.modes.story.events import (
     Activity,
     ActivityChange,
     ChatCreated,
     ChatForkOpened,
+    ChatPersonaChosen,
     ChatRead,
     ClockMoved,
     ContainerCreated,
     DialogueSummarised,
+    ExchangeAnalysed,
     GuestJoined,
     GuestLeft,
     ManualEdit,
     PersonJoined,
     PersonLeft,
+    QuickRepliesSet,
     Relationship,
     RelationshipsCleared,
     RelationshipsSet,
@@ -32,8 +36,11 @@ from coterie.modes.story.events import (
     SceneClosed,
     SceneOpened,
     SceneSummarised,
+    TurnBookmarked,
 )
+from coterie.modes.story.library.projection import ChatListProjection
 from coterie.modes.story.sent_prompts import PromptProjection
+from coterie.modes.story.sillytavern.records import ImportProjection
 
 RELATIONSHIP_KINDS = (
     RelationshipUpdated.kind,
@@ -46,11 +53,23 @@ RELATIONSHIP_COLUMNS = "of, toward, affinity, trust, summary, knowledge, chat, a
 
 
 def story_projections() -> list[Projection]:
-    return [ChatProjection(), RelationshipProjection(), PromptProjection(), ReadMarkProjection()]
+    return [
+        ChatProjection(),
+        RelationshipProjection(),
+        PromptProjection(),
+        ReadMarkProjection(),
+        BookmarkProjection(),
+        AnalysisProjection(),
+        ImportProjection(),
+        ChatListProjection(),
+        ChatModelProjection(),
+        CharacterModelProjection(),
+    ]
 
 
 class ChatProjection(Projection):
     name = "story_chats"
+    version = 3
     stream_column = "room"
     schema = """
         CREATE TABLE chat(room TEXT PRIMARY KEY, host TEXT NOT NULL, host_version INTEGER NOT NULL, title TEXT NOT NULL,
@@ -60,14 +79,20 @@ class ChatProjection(Projection):
             PRIMARY KEY(room, guest)) WITHOUT ROWID;
         CREATE TABLE chat_person(room TEXT, person TEXT, since INTEGER NOT NULL, present INTEGER NOT NULL,
             PRIMARY KEY(room, person)) WITHOUT ROWID;
+        CREATE TABLE chat_persona(room TEXT, seq INTEGER, persona TEXT NOT NULL,
+            PRIMARY KEY(room, seq)) WITHOUT ROWID;
         CREATE TABLE container(room TEXT, id TEXT, name TEXT NOT NULL, type TEXT NOT NULL, parent TEXT,
-            moving INTEGER NOT NULL, public INTEGER NOT NULL, audible TEXT NOT NULL, PRIMARY KEY(room, id));
+            moving INTEGER NOT NULL, public INTEGER NOT NULL, audible TEXT NOT NULL,
+            background TEXT NOT NULL DEFAULT '', PRIMARY KEY(room, id));
         CREATE TABLE scene(room TEXT, id TEXT, container TEXT NOT NULL, participants TEXT NOT NULL,
             starts INTEGER NOT NULL, ends INTEGER, seq INTEGER NOT NULL, PRIMARY KEY(room, id)) WITHOUT ROWID;
         CREATE TABLE activity(room TEXT, entity TEXT, activity TEXT NOT NULL, PRIMARY KEY(room, entity)) WITHOUT ROWID;
         CREATE TABLE scene_summary(room TEXT, scene TEXT, owner TEXT, summary TEXT NOT NULL,
             significance INTEGER NOT NULL, seq INTEGER NOT NULL, PRIMARY KEY(room, scene, owner)) WITHOUT ROWID;
-        CREATE TABLE dialogue_summary(room TEXT PRIMARY KEY, upto INTEGER NOT NULL, summary TEXT NOT NULL);
+        CREATE TABLE reply_rule(room TEXT PRIMARY KEY, reply_order TEXT NOT NULL, muted TEXT NOT NULL) WITHOUT ROWID;
+        CREATE TABLE cast_change(room TEXT, seq INTEGER, who TEXT NOT NULL, joined INTEGER NOT NULL,
+            PRIMARY KEY(room, seq)) WITHOUT ROWID;
+        CREATE TABLE dialogue_summary(room TEXT PRIMARY KEY, upto INTEGER NOT NULL, seq INTEGER NOT NULL);
     """
 
     @on(ChatCreated)
@@ -81,12 +106,23 @@ class ChatProjection(Projection):
 
     @on(PersonJoined)
     def person_joined(self, rows: Rows, event: Event[PersonJoined]) -> None:
+        self._note_cast(rows, event, event.payload.person, joined=True)
         self._add_person(rows, event.stream, event.payload.person, event.seq)
 
     @on(PersonLeft)
     def person_left(self, rows: Rows, event: Event[PersonLeft]) -> None:
+        self._note_cast(rows, event, event.payload.person, joined=False)
         params = (event.stream, event.payload.person)
         rows.run("UPDATE chat_person SET present = 0 WHERE room = ? AND person = ?", params)
+
+    def _note_cast(self, rows: Rows, event: AnyEvent, who: str, *, joined: bool) -> None:
+        rows.run("INSERT OR REPLACE INTO cast_change VALUES (?, ?, ?, ?)", (event.stream, event.seq, who, joined))
+
+    @on(ChatPersonaChosen)
+    def persona_chosen(self, rows: Rows, event: Event[ChatPersonaChosen]) -> None:
+        rows.run(
+            "INSERT OR REPLACE INTO chat_persona VALUES (?, ?, ?)", (event.stream, event.seq, event.payload.persona)
+        )
 
     def _add_person(self, rows: Rows, room: str, person: str, since: int) -> None:
         rows.run("INSERT OR REPLACE INTO chat_person VALUES (?, ?, ?, 1)", (room, person, since))
@@ -101,7 +137,8 @@ class ChatProjection(Projection):
         place = event.payload
         flags = (place.moving, place.public, place.audible)
         params = (event.stream, place.container, place.name, place.type, place.parent, *flags)
-        rows.run("INSERT OR REPLACE INTO container VALUES (?, ?, ?, ?, ?, ?, ?, ?)", params)
+        columns = "room, id, name, type, parent, moving, public, audible"
+        rows.run(f"INSERT OR REPLACE INTO container({columns}) VALUES (?, ?, ?, ?, ?, ?, ?, ?)", params)  # noqa: S608
 
     @on(ActivityChange)
     def activity_change(self, rows: Rows, event: Event[ActivityChange]) -> None:
@@ -136,7 +173,8 @@ class ChatProjection(Projection):
 
     @on(DialogueSummarised)
     def dialogue_summarised(self, rows: Rows, event: Event[DialogueSummarised]) -> None:
-        params = (event.stream, event.payload.upto, event.payload.summary)
+        # The text stays in the event: it is long, and the undo journal would keep each of them again.
+        params = (event.stream, event.payload.upto, event.seq)
         rows.run("INSERT OR REPLACE INTO dialogue_summary VALUES (?, ?, ?)", params)
 
     @on(ClockMoved)
@@ -147,11 +185,13 @@ class ChatProjection(Projection):
     @on(GuestJoined)
     def guest_joined(self, rows: Rows, event: Event[GuestJoined]) -> None:
         guest = event.payload
+        self._note_cast(rows, event, guest.guest, joined=True)
         params = (event.stream, guest.guest, guest.bot_version, event.seq)
         rows.run("INSERT OR REPLACE INTO chat_guest VALUES (?, ?, ?, ?)", params)
 
     @on(GuestLeft)
     def guest_left(self, rows: Rows, event: Event[GuestLeft]) -> None:
+        self._note_cast(rows, event, event.payload.guest, joined=False)
         rows.run("DELETE FROM chat_guest WHERE room = ? AND guest = ?", (event.stream, event.payload.guest))
         rows.run("DELETE FROM activity WHERE room = ? AND entity = ?", (event.stream, event.payload.guest))
 
@@ -164,12 +204,20 @@ class ChatProjection(Projection):
                 rows.run("UPDATE chat SET clock = ? WHERE room = ?", (clock, event.stream))
             case ["weather" | "title" | "anchor" as column]:
                 rows.run(f"UPDATE chat SET {column} = ? WHERE room = ?", (value, event.stream))  # noqa: S608
+            case ["reply_order" | "muted" as column]:
+                rows.run("INSERT OR IGNORE INTO reply_rule VALUES (?, 'automatic', '[]')", (event.stream,))
+                stored = json.dumps(value) if column == "muted" else value
+                rows.run(f"UPDATE reply_rule SET {column} = ? WHERE room = ?", (stored, event.stream))  # noqa: S608
             case ["scene", scene, "container"]:
                 rows.run("UPDATE scene SET container = ? WHERE room = ? AND id = ?", (value, event.stream, scene))
             case ["activity", entity, *path]:
                 activity = _edit_activity(rows, event.stream, entity, path, value)
                 rows.run("INSERT OR REPLACE INTO activity VALUES (?, ?, ?)", (event.stream, entity, activity))
-            case ["container", container, "name" | "type" | "parent" | "moving" | "public" | "audible" as column]:
+            case [
+                "container",
+                container,
+                "name" | "type" | "parent" | "moving" | "public" | "audible" | "background" as column,
+            ]:
                 sql = f"UPDATE container SET {column} = ? WHERE room = ? AND id = ?"  # noqa: S608
                 rows.run(sql, (value, event.stream, container))
             case _:
@@ -349,3 +397,41 @@ class ReadMarkProjection(Projection):
     @on(ChatRead)
     def read(self, rows: Rows, event: Event[ChatRead]) -> None:
         rows.run("INSERT OR REPLACE INTO chat_read VALUES (?, ?)", (event.payload.chat, event.payload.seq))
+
+
+class AnalysisProjection(Projection):
+    name = "story_failed_analyses"
+    schema = """
+        CREATE TABLE failed_analysis(
+            room TEXT, turn TEXT, failure TEXT NOT NULL, PRIMARY KEY(room, turn)
+        ) WITHOUT ROWID;
+    """
+
+    @on(ExchangeAnalysed)
+    def analysed(self, rows: Rows, event: Event[ExchangeAnalysed]) -> None:
+        key = (event.stream, event.payload.reply)
+        if event.payload.failure:
+            rows.run("INSERT OR REPLACE INTO failed_analysis VALUES (?, ?, ?)", (*key, event.payload.failure))
+        else:
+            rows.run("DELETE FROM failed_analysis WHERE room = ? AND turn = ?", key)
+
+
+class BookmarkProjection(Projection):
+    name = "story_bookmarks"
+    schema = """
+        CREATE TABLE bookmark(turn TEXT PRIMARY KEY, name TEXT NOT NULL) WITHOUT ROWID;
+        CREATE TABLE quick_replies(id INTEGER PRIMARY KEY, replies TEXT NOT NULL);
+    """
+
+    @on(TurnBookmarked)
+    def bookmarked(self, rows: Rows, event: Event[TurnBookmarked]) -> None:
+        bookmark = event.payload
+        if bookmark.bookmarked:
+            rows.run("INSERT OR REPLACE INTO bookmark VALUES (?, ?)", (bookmark.turn, bookmark.name))
+        else:
+            rows.run("DELETE FROM bookmark WHERE turn = ?", (bookmark.turn,))
+
+    @on(QuickRepliesSet)
+    def quick_replies_set(self, rows: Rows, event: Event[QuickRepliesSet]) -> None:
+        replies = json.dumps([reply.model_dump() for reply in event.payload.replies], ensure_ascii=False)
+        rows.run("INSERT OR REPLACE INTO quick_replies VALUES (1, ?)", (replies,))

@@ -8,47 +8,86 @@ turns it did not witness, no whispers to others, no out-of-character notes.
 from __future__ import annotations
 
 import random
-import re
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, field, replace
-from itertools import groupby
-from typing import Literal
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from functools import partial
 
 from coterie.base.clock import Clock
-from coterie.base.errors import CoterieError
 from coterie.base.untrusted import join_lines
 from coterie.characters import (
     OWNER,
     Character,
     Characters,
-    LoreContext,
-    LoreMatch,
-    LorePosition,
+    Identity,
+    LorebookQueries,
     Macros,
     OwnerProfile,
+    PromptTexts,
     Workspaces,
     WorkspaceTexts,
-    find_lore,
+    declare_prompt,
 )
 from coterie.conversation import LengthLimit, SpeakerGuard, Turn, TurnQueries
 from coterie.eventstore import Store
-from coterie.llm import Models, Prompt, PromptMessage, Role
+from coterie.llm import IMAGE_TOKENS, ModelDetails, Models, Prompt, PromptMessage, Role, Sampler, Script
 from coterie.memory import Memory, RecalledMemory
-from coterie.modes.story.events import Activity, PromptSent, SentPromptPart
+from coterie.modes.story.chat_model.choices import ModelChoices
+from coterie.modes.story.edits import without_evidence
+from coterie.modes.story.events import Activity, PromptSent, SentPromptPart, Tier
+from coterie.modes.story.pictures import MessagePictures
+from coterie.modes.story.prompt_budget import (
+    DIALOGUE,
+    SYSTEM,
+    MessageRole,
+    PromptDraft,
+    PromptPart,
+    fit_to_budget,
+    is_repeated,
+    merge_turns,
+    without_repeated,
+)
+from coterie.modes.story.prompt_lore import ActiveLore, seq_at_depth
 from coterie.modes.story.queries import Chat, ChatQueries, Participants, RelationshipQueries
-from coterie.modes.story.sent_prompts import PromptQueries, shorten_parts
+from coterie.modes.story.script_prompts import SpokenTurn, build_script
+from coterie.modes.story.sent_prompts import PromptQueries
 from coterie.modes.story.settings import StorySettings
 from coterie.modes.story.turn_parser import turn_text
 
-Tier = Literal["must", "should", "nice"]
-MessageRole = Literal["system", "user", "assistant"]
+_STORY = declare_prompt(
+    "story",
+    "Story reply",
+    "What a character is told to write in a story.",
+    "You write only what {name} says and does, in prose, never what {people} does.",
+)
+_CONTINUE = declare_prompt(
+    "story-continue",
+    "Story: continue a reply",
+    "What a character is told when its last reply is to go on.",
+    "Go on with {name}'s last message exactly where it ends. Repeat nothing of it.",
+)
+_GREETING = declare_prompt(
+    "story-greeting",
+    "Story: another greeting",
+    "What a character is told to write at the beginning of a story.",
+    "The story begins now. Write what {name} does and says first.",
+)
+_SUGGESTION = declare_prompt(
+    "story-suggestion",
+    "Story: message for you",
+    "What the model is told when it writes your next message.",
+    "You write the next message of {person} in this story, in {person}'s own way and from {person}'s view, at most a "
+    "few sentences. Never write what {others} say or do.",
+)
 
-SYSTEM, DIALOGUE = 0, 1
-"""The two sections of a prompt: the system message, and the messages after it."""
-_LORE_DROP_ORDER = 4
+_AFTER_TURNS = 2.0**62
+"""The position of what follows the last turn."""
 _LAST_TURNS, _MIN_LAST_TURNS = 6, 2
 """How many of the newest turns are always included; fewer if they would take more than half of a small context."""
 _MAX_TURNS, _PAGE = 200, 50
+_DIALOGUE_SHARE = 0.6
+"""The share of the soft budget that the dialogue of a long chat takes, at most; the rest is for other parts."""
+_MAX_REPEATED = 100
+"""How many recalled memories may be left out because their turns are in the prompt."""
 _SHOULD_RECALLED = 2
 _MAX_RECALLED = 100
 _MAX_PINNED = 8
@@ -58,193 +97,30 @@ _GENERIC_NAMES = ("You", "User")
 """What models call the person, besides their name."""
 _MAX_STOPS = 4
 """The number of stop sequences that providers accept."""
+_DEFAULT_TEMPERATURE = 0.9
 _OVERHEAD_TOKENS = 6
 """Tokens for the markup around a message or between two parts."""
-
-
-class PromptTooLong(CoterieError):
-    """The MUST parts of a prompt exceed the model's context."""
-
-
-@dataclass(frozen=True)
-class PromptPart:
-    """A part of a prompt. `order` is its section and position; parts with a low `drop_order` are dropped first."""
-
-    name: str
-    tier: Tier
-    role: MessageRole
-    text: str
-    tokens: int
-    order: tuple[int, float]
-    drop_order: int = 0
-    label: str = ""
-    """How an error message refers to it, if not by its name."""
-    replacement: PromptPart | None = None
-    """Added once this part is dropped; several parts may share one."""
-
-
-@dataclass
-class FittedPrompt:
-    parts: list[PromptPart]
-    tokens: int
-    trimmed: list[str] = field(default_factory=list)
-
-
-def fit_to_budget(parts: Sequence[PromptPart], *, soft: int, hard: int) -> FittedPrompt:
-    """Drop NICE parts, then SHOULD parts, until the budget holds. MUST parts are never dropped."""
-    must = sum(part.tokens for part in parts if part.tier == "must")
-    if must > hard:
-        raise _too_long([part for part in parts if part.tier == "must"], must, hard)
-    kept = {part.name: part for part in parts}
-    total = sum(part.tokens for part in kept.values())
-    trimmed: list[str] = []
-    # If the MUST parts alone exceed the soft budget, SHOULD parts may use the tokens up to the hard one.
-    budgets: tuple[tuple[Tier, int], ...] = (("nice", soft), ("should", soft if must <= soft else hard))
-    for tier, budget in budgets:
-        for part in sorted((p for p in kept.values() if p.tier == tier), key=lambda p: (p.drop_order, p.order)):
-            if total <= budget:
-                break
-            del kept[part.name]
-            total -= part.tokens
-            replaced = ""
-            if (replacement := part.replacement) is not None:
-                replaced = f", {replacement.name} instead"
-                if replacement.name not in kept:
-                    kept[replacement.name] = replacement
-                    total += replacement.tokens
-            trimmed.append(f"{part.name} ({part.tokens} tokens): over the budget of {budget}{replaced}")
-    return FittedPrompt(sorted(kept.values(), key=lambda part: part.order), total, trimmed)
-
-
-_TRIMMED_TURN = re.compile(r"turn \S+ \((\d+) tokens\)(: .*)", re.DOTALL)
-
-
-def _merge_turns(trimmed: Sequence[str]) -> Iterator[str]:
-    """The sentences about what was left out, with those about consecutive turns as one."""
-    matches = [(line, _TRIMMED_TURN.fullmatch(line)) for line in trimmed]
-    for why, group in groupby(matches, key=lambda pair: pair[1] and pair[1][2]):
-        lines = list(group)
-        if why is None or len(lines) == 1:
-            yield from (line for line, _ in lines)
-        else:
-            yield f"{len(lines)} turns ({sum(int(match[1]) for _, match in lines if match)} tokens){why}"
-
-
-def _too_long(must: Sequence[PromptPart], needed: int, hard: int) -> PromptTooLong:
-    longest = sorted(must, key=lambda part: -part.tokens)[:2]
-    named = " and ".join(f"{part.label or part.name} ({part.tokens} tokens)" for part in longest)
-    return PromptTooLong(
-        f"What has to be in the prompt needs {needed} tokens, and {hard} are allowed. The longest parts: {named}.",
-        "Shorten them, or choose a model with a larger context in Settings → Models.",
-    )
-
-
-class PromptDraft:
-    """The parts of a prompt for one character, with their tokens counted and their macros expanded."""
-
-    def __init__(
-        self, count_tokens: Callable[[str], int], names: dict[str, str], character: Character, macros: Macros
-    ) -> None:
-        self.count_tokens = count_tokens
-        self.names = names
-        self.character = character
-        self.macros = macros
-        self.parts: list[PromptPart] = []
-        self._names: dict[str, int] = {}
-
-    def add(self, name: str, tier: Tier, text: str, *, drop_order: int = 0, label: str = "") -> None:
-        """Add a part to the system message, unless its text is empty."""
-        if text.strip() and (expanded := self.macros.expand(text)).strip():
-            self.append(self.part(name, tier, expanded, drop_order=drop_order, label=label))
-
-    def append(self, part: PromptPart) -> None:
-        """Add a part; a name that occurs again, such as that of a lore entry, gets a number."""
-        times = self._names[part.name] = self._names.get(part.name, 0) + 1
-        self.parts.append(part if times == 1 else replace(part, name=f"{part.name} ({times})"))
-
-    def part(
-        self,
-        name: str,
-        tier: Tier,
-        text: str,
-        *,
-        role: MessageRole = "system",
-        order: tuple[int, float] | None = None,
-        drop_order: int = 0,
-        label: str = "",
-        replacement: PromptPart | None = None,
-    ) -> PromptPart:
-        order = order or (SYSTEM, len(self.parts))
-        return PromptPart(name, tier, role, text, self.count_tokens(text), order, drop_order, label, replacement)
-
-
-class ActiveLore:
-    """The lore entries of a character's card that match now, placed as their positions and decorators ask."""
-
-    def __init__(self, matches: Sequence[LoreMatch] = ()) -> None:
-        self._matches = matches
-
-    @classmethod
-    def find(cls, store: Store, draft: PromptDraft, turns: Sequence[Turn]) -> ActiveLore:
-        """`turns` are those of the prompt, oldest first."""
-        if draft.character.card is None or draft.character.card.lorebook is None:
-            return cls()
-        replies = store.query(
-            "SELECT count(*) FROM turn WHERE room = ? AND speaker = ?",
-            (turns[-1].room if turns else "", draft.character.id),
-        )
-        messages = [turn_text(turn) for turn in turns]
-        context = LoreContext(messages=messages, replies=int(replies[0][0]), macros=draft.macros)
-        return cls(find_lore(draft.character.card.lorebook, context, draft.count_tokens).included)
-
-    @property
-    def replaces_instructions(self) -> bool:
-        """Whether an entry replaces our instructions to the character (`@@disable_ui_prompt`)."""
-        return any(lore.entry.decorators.disable_ui_prompt == "system_prompt" for lore in self._matches)
-
-    def add_to(self, draft: PromptDraft, *positions: LorePosition) -> None:
-        for lore in self._matches:
-            if lore.position in positions:
-                draft.append(draft.part(_lore_name(lore), _lore_tier(lore), lore.text, drop_order=_LORE_DROP_ORDER))
-
-    def add_to_dialogue(self, draft: PromptDraft, turns: Sequence[Turn]) -> None:
-        """Add the entries that stand a number of messages before the newest one, in the role they ask for."""
-        for lore in self._matches:
-            if lore.position != "at_depth":
-                continue
-            before = len(turns) - lore.depth
-            seq = turns[before].seq - 0.5 if 0 <= before < len(turns) else turns[-1].seq + 0.5 if turns else 0.0
-            draft.append(
-                draft.part(
-                    _lore_name(lore),
-                    _lore_tier(lore),
-                    lore.text,
-                    role=lore.role,
-                    order=(DIALOGUE, seq),
-                    drop_order=_LORE_DROP_ORDER,
-                )
-            )
-
-
-def _lore_name(lore: LoreMatch) -> str:
-    return f"lore {lore.entry.name or lore.entry.index}"
-
-
-def _lore_tier(lore: LoreMatch) -> Tier:
-    return "nice" if lore.entry.decorators.ignore_on_max_context else "should"
 
 
 @dataclass(frozen=True)
 class AssembledPrompt:
     prompt: Prompt
     sent: PromptSent
-    parts: list[SentPromptPart]
-    """All parts of the prompt; `sent` holds only what changed."""
     recalled: list[RecalledMemory]
     first_turn_seq: int | None
     """The seq of the first turn in the dialogue, if earlier ones were left out."""
     speaker_guard: SpeakerGuard
     """Ends the reply where it begins to speak for others."""
+    sampler: Sampler
+    """How the model picks its words, as far as the chat or the character sets it."""
+
+
+@dataclass(frozen=True)
+class SuggestionPrompt:
+    """The prompt for a person's next message."""
+
+    prompt: Prompt
+    speaker_guard: SpeakerGuard
 
 
 class StoryPromptBuilder:
@@ -257,10 +133,12 @@ class StoryPromptBuilder:
         settings: StorySettings,
         clock: Clock,
         participants: Participants,
+        pictures: MessagePictures,
         workspaces: Workspaces | None = None,
     ) -> None:
         self._store = store
         self._participants = participants
+        self._pictures = pictures
         self.workspaces = workspaces
         self._characters = characters
         self._memory = memory
@@ -270,65 +148,118 @@ class StoryPromptBuilder:
         self._timeline = TurnQueries(store)
         self._chats = ChatQueries(store)
         self._relationships = RelationshipQueries(store)
+        self._lorebooks = LorebookQueries(store)
         self.sent_prompts = PromptQueries(store)
+        self.choices = ModelChoices(store, characters)
 
-    def assemble(self, chat: Chat, speaker: str, reply: str, to: Sequence[str] = ()) -> AssembledPrompt:
-        """The prompt of a speaker's next reply. `to` are the listeners of a whisper, if it is one."""
+    def assemble(
+        self, chat: Chat, speaker: str, reply: str, to: Sequence[str] = (), *, beginning: str = ""
+    ) -> AssembledPrompt:
+        """The prompt of a speaker's next reply. `to` are the listeners of a whisper, if it is one.
+
+        `beginning` is what the reply has of its text already, if it goes on with it.
+        """
         character = self._characters.get(speaker, chat.version_of(speaker))
         names = self._participants.names(chat)
         seen = self._participants.turns_seen_by(chat, speaker)
-        soft, hard = self._budgets()
-        draft = PromptDraft(self._token_counter(), names, character, self._macros(chat, character, names))
+        chosen = self.choices.sampler(self._models.catalogue, chat.room, speaker)
+        target = self._models.catalogue.chain(Role.NARRATIVE)[0]
+        sampler = self._models.catalogue.sampler(target, chosen)
+        soft, hard = self._budgets(sampler.max_tokens)
+        draft = self._draft(chat, character, names)
         listeners = {self._last_person(chat), *to} if to else set(chat.participants)
 
         def allowed(turn: Turn) -> bool:
-            complete = turn.text or turn.state != "open"
+            complete = (turn.text or turn.state != "open") and not turn.hidden
             return bool(complete and seen(turn) and (not turn.to or listeners <= {turn.speaker, *turn.to}))
 
         turns, more = self._last_turns(draft, chat.room, allowed, soft)
         recalled = self._recall(chat, speaker, turns, listeners)
         turns = [turn for turn in turns if turn_text(turn)]
-        lore = ActiveLore.find(self._store, draft, turns)
-        self._add_identity(draft, chat, lore)
-        self._add_scene(draft, chat)
-        lore.add_to(draft, "scenario")
-        self._add_relationships(draft, chat)
-        self._add_memories(draft, chat, recalled, listeners)
-        lore.add_to_dialogue(draft, turns)
-        self._add_dialogue(draft, chat, turns, hard, more=more)
-        fitted = fit_to_budget(draft.parts, soft=soft, hard=hard)
-        parts = [
+        script = self._script(draft, chat, turns, recalled, beginning)
+        lore = ActiveLore()
+        if script is not None and self._details().prompt_form == "script":
+            _add_script(draft, script, turns)
+        else:
+            lore = self._active_lore(draft, chat, turns)
+            self._add_identity(draft, chat, lore)
+            if draft.character.card is not None:
+                draft.add("scenario", "should", draft.character.card.data.scenario, drop_order=11)
+            self._add_scene(draft, chat)
+            lore.add_to(draft, "scenario")
+            self._add_relationships(draft, chat)
+            self._add_memories(draft, chat, recalled, listeners)
+            lore.add_to_dialogue(draft, turns)
+            self._add_notes(draft, chat, turns)
+            self._add_dialogue(draft, chat, turns, hard, more=more)
+            self._add_ending(draft, chat, beginning, greets=not turns)
+        fitted = without_repeated(fit_to_budget(draft.parts, soft=soft, hard=hard), recalled)
+        parts = tuple(
             SentPromptPart(name=p.name, tier=p.tier, role=p.role, tokens=p.tokens, text=p.text) for p in fitted.parts
-        ]
-        base = self.sent_prompts.latest(chat.room)
-        depth = base.depth + 1 if base is not None else 0
-        target = self._models.catalogue.chain(Role.NARRATIVE)[0]
+        )
         sent = PromptSent(
             reply=reply,
             model=str(target),
             tokens=fitted.tokens,
             soft=soft,
             hard=hard,
-            base=base.seq if base is not None else 0,
-            depth=depth,
-            parts=shorten_parts(base.parts if base is not None else (), parts),
-            trimmed=tuple(_merge_turns(fitted.trimmed)),
-            recalled={memory.id: memory.parts for memory in recalled},
+            parts=parts,
+            trimmed=tuple(merge_turns(fitted.trimmed)),
+            recalled={m.id: {name: round(score, 4) for name, score in m.parts.items()} for m in recalled},
+            lore=lore.used({part.name for part in fitted.parts}),
+            sampler=sampler.chosen(),
         )
-        self.sent_prompts.remember(chat.room, reply, depth, parts)
         used = {part.name for part in fitted.parts}
         kept = [memory for memory in recalled if f"memory {memory.id}" in used]
         seqs = [int(part.order[1]) for part in fitted.parts if part.name.startswith("turn ")]
         shortened = more or any(line.startswith("turn ") for line in fitted.trimmed)
         others = [name for entity, name in names.items() if entity != speaker]
         return AssembledPrompt(
-            self.to_prompt(fitted.parts, others),
+            self.to_prompt(fitted.parts, others, sampler).model_copy(update={"script": script}),
             sent,
-            parts,
             kept,
             min(seqs) if seqs and shortened else None,
             SpeakerGuard([character.name, draft.macros.char], [*others, *_GENERIC_NAMES], self._length_limit()),
+            chosen,
         )
+
+    def assemble_suggestion(self, chat: Chat, person: str, beginning: str = "") -> SuggestionPrompt:
+        """The prompt for a person's next message. It contains what that person has witnessed, and no memories."""
+        profile = self._participants.profile(chat, person)
+        names = self._participants.names(chat)
+        name = names.get(person, join_lines(profile.name))
+        identity = Identity(id=person, name=name, persona=profile.persona)
+        draft = PromptDraft(
+            self._token_counter(),
+            names,
+            Character(identity, 0, None),
+            Macros(char=names[chat.host], user=name, rng=random.Random(chat.room), seed=chat.room),  # noqa: S311
+            partial(self._participants.turn_name, chat, names),
+        )
+        soft, hard = self._budgets()
+        seen = self._participants.turns_seen_by(chat, person)
+        turns, _ = self._last_turns(draft, chat.room, lambda turn: seen(turn) and not turn.hidden, soft)
+        turns = [turn for turn in turns if turn_text(turn)]
+        others = [other for entity, other in names.items() if entity != person]
+        texts = self.workspaces.prompts(chat.host) if self.workspaces is not None else PromptTexts()
+        draft.add("instructions", "must", texts.text(_SUGGESTION, person=name, others=" and ".join(others)))
+        about = f"{name} ({profile.pronouns})" if profile.pronouns else name
+        draft.add("you", "must", f"{about}: {profile.persona}" if profile.persona else "", label="who you are")
+        self._add_scene(draft, chat)
+        self._add_dialogue(draft, chat, turns, hard, more=False)
+        if not turns or turns[-1].speaker == person or beginning:
+            self._add_beginning(draft, beginning, f"What does {name} say or do next?")
+        fitted = fit_to_budget(draft.parts, soft=soft, hard=hard)
+        prompt = self.to_prompt(fitted.parts, others)
+        spoken = [
+            SpokenTurn(turn.id, self._participants.name(names, turn.speaker), turn_text(turn), turn.speaker != person)
+            for turn in turns
+        ]
+        samples = [turn.text for turn in spoken if not turn.by_person][-3:]
+        identity = identity.model_copy(update={"voice_samples": samples})
+        script = build_script(identity, names[chat.host], others, spoken) if self._asks_with_script() else None
+        guard = SpeakerGuard([name], others, self._length_limit())
+        return SuggestionPrompt(prompt.model_copy(update={"script": script}), guard)
 
     def check_fits(self, chat: Chat, speakers: Iterable[str], text: str, last: Sequence[Turn] = ()) -> None:
         """Raise `PromptTooLong` if a message does not fit into a prompt of these speakers, before it is stored.
@@ -339,46 +270,110 @@ class StoryPromptBuilder:
         names = self._participants.names(chat)
         for speaker in speakers:
             character = self._characters.get(speaker, chat.version_of(speaker))
-            draft = PromptDraft(self._token_counter(), names, character, self._macros(chat, character, names))
+            draft = self._draft(chat, character, names)
             self._add_identity(draft, chat, ActiveLore())
             self._add_scene(draft, chat)
+            self._add_notes(draft, chat, last)
             labelled = [("the last turn", self._turn_text(draft, turn)) for turn in last]
             for label, required in [*labelled, ("your message", text)]:
                 draft.append(draft.part(label, "must", required, label=label))
             fit_to_budget([part for part in draft.parts if part.tier == "must"], soft=hard, hard=hard)
 
-    def to_prompt(self, parts: Sequence[PromptPart], others: Sequence[str] = ()) -> Prompt:
+    def to_prompt(
+        self, parts: Sequence[PromptPart], others: Sequence[str] = (), sampler: Sampler | None = None
+    ) -> Prompt:
+        """`sampler` has the values that apply to the model; the router adds them."""
         system = "\n\n".join(part.text for part in parts if part.order[0] == SYSTEM)
         messages = [PromptMessage(role="system", text=system)]
         for part in parts:
             if part.order[0] == SYSTEM:
                 continue
+            images = self._pictures.images(part.pictures)
             if messages[-1].role == part.role:  # providers require alternating roles
                 joined = f"{messages[-1].text}\n\n{part.text}"
-                messages[-1] = PromptMessage(role=part.role, text=joined)
+                images = (*messages[-1].images, *images)
+                messages[-1] = PromptMessage(role=part.role, text=joined, images=images)
             else:
-                messages.append(PromptMessage(role=part.role, text=part.text))
+                messages.append(PromptMessage(role=part.role, text=part.text, images=images))
         # Ends a reply that begins to speak for others, if the provider supports it.
         stop = tuple(f"\n{name}:" for name in others[:_MAX_STOPS])
-        return Prompt(messages=tuple(messages), max_tokens=self._settings.reply_tokens, temperature=0.9, stop=stop)
+        sampler = sampler or Sampler()
+        return Prompt(
+            messages=tuple(messages),
+            max_tokens=sampler.max_tokens or self._settings.reply_tokens,
+            temperature=_DEFAULT_TEMPERATURE if sampler.temperature is None else sampler.temperature,
+            stop=tuple(dict.fromkeys((*sampler.stop, *stop)))[: max(_MAX_STOPS, len(sampler.stop))],
+        )
+
+    def _draft(self, chat: Chat, character: Character, names: dict[str, str]) -> PromptDraft:
+        speaker_name = partial(self._participants.turn_name, chat, names)
+        macros = self._macros(chat, character, names)
+        return PromptDraft(self._token_counter(), names, character, macros, speaker_name)
+
+    def _active_lore(self, draft: PromptDraft, chat: Chat, turns: Sequence[Turn]) -> ActiveLore:
+        character = draft.character.id
+        rooms, origin = [chat.room], self._store.reader.fork_origin(chat.room)
+        while origin is not None:
+            rooms.append(origin[0])
+            origin = self._store.reader.fork_origin(origin[0])
+        # The newest version: a person who edits a lorebook expects it to be used at once.
+        books = self._lorebooks.used_in(rooms, character, self._characters.get(character).card)
+        replies = self._store.query("SELECT count(*) FROM turn WHERE room = ? AND speaker = ?", (chat.room, character))
+        before = self.sent_prompts.lore_matches(chat.room)
+        return ActiveLore.find(draft, turns, books, self._timeline, before, int(replies[0][0]))
 
     def _last_person(self, chat: Chat) -> str:
         """The person who wrote last: the reply to a whisper is for them."""
         latest = self._timeline.latest(chat.room, _LAST_TURNS)
         return next((turn.speaker for turn in reversed(latest) if turn.by_person), chat.person)
 
-    def _budgets(self) -> tuple[int, int]:
+    def _budgets(self, reply_tokens: int | None = None) -> tuple[int, int]:
         """The soft and the hard budget in tokens, limited by the model's context if that is known."""
-        target = self._models.catalogue.chain(Role.NARRATIVE)[0]
-        context = self._models.catalogue.details(target).context
+        context = self._details().context
         hard = self._settings.narrative_budget_hard
         if context is not None:
-            hard = min(hard, context - min(self._settings.reply_tokens, context // 4) - 64)
+            hard = min(hard, context - min(reply_tokens or self._settings.reply_tokens, context // 4) - 64)
         return min(self._settings.narrative_budget_soft, hard * 3 // 4), hard
 
     def _length_limit(self) -> LengthLimit:
-        target = self._models.catalogue.chain(Role.NARRATIVE)[0]
-        return LengthLimit(self._models.catalogue.details(target).max_story_words)
+        return LengthLimit(self._details().max_story_words)
+
+    def _details(self) -> ModelDetails:
+        return self._models.catalogue.details(self._models.catalogue.chain(Role.NARRATIVE)[0])
+
+    def _asks_with_script(self) -> bool:
+        """Whether a model of the chain is asked with a script."""
+        return self._models.catalogue.asks_with_script(Role.NARRATIVE)
+
+    def _script(
+        self,
+        draft: PromptDraft,
+        chat: Chat,
+        turns: Sequence[Turn],
+        recalled: Sequence[RecalledMemory],
+        beginning: str,
+    ) -> Script | None:
+        """The dialogue as a script, if a model of the chain is asked with one."""
+        if not self._asks_with_script():
+            return None
+        place = ""
+        if chat.scene is not None and (container := self._chats.scene(chat.room, chat.scene).container):
+            place = self._chats.container_name(chat.room, container)
+        spoken_turns = [
+            SpokenTurn(turn.id, draft.speaker_name(turn), turn_text(turn), turn.by_person) for turn in turns
+        ]
+        if beginning:
+            name = draft.names[draft.character.id]
+            spoken_turns.append(SpokenTurn("", name, beginning, False))
+        return build_script(
+            draft.character.identity,
+            draft.names[self._last_person(chat)],
+            [name for entity, name in draft.names.items() if entity != draft.character.id],
+            spoken_turns,
+            place=place,
+            memories=[memory.text for memory in recalled],
+            expand=draft.macros.expand,
+        )
 
     def _token_counter(self) -> Callable[[str], int]:
         target = self._models.catalogue.chain(Role.NARRATIVE)[0]
@@ -390,13 +385,17 @@ class StoryPromptBuilder:
         return Macros(char=char, user=names[chat.person], rng=random.Random(chat.room), seed=chat.room)  # noqa: S311
 
     def _add_identity(self, draft: PromptDraft, chat: Chat, lore: ActiveLore) -> None:
-        identity, people = draft.character.identity, [self._participants.person(person) for person in chat.people]
+        identity, people = (
+            draft.character.identity,
+            [self._participants.profile(chat, person) for person in chat.people],
+        )
         files = self.workspaces.texts(identity.id) if self.workspaces is not None else WorkspaceTexts()
-        about_owner = files.user if OWNER in chat.people else ""
+        about_owner = files.user if OWNER in chat.people and not chat.persona else ""
         card = draft.character.card.data if draft.character.card else None
         name = join_lines(identity.name)
         names = " or ".join(join_lines(person.name) for person in people)
-        only = f" You write only what {name} says and does, in prose, never what {names} does."
+        texts = self.workspaces.prompts(identity.id) if self.workspaces is not None else PromptTexts()
+        only = f" {texts.text(_STORY, name=name, people=names)}"
         lore.add_to(draft, "before_char", "before_desc")
         paragraphs = [
             card.system_prompt if card else "",
@@ -412,8 +411,6 @@ class StoryPromptBuilder:
         draft.add("soul", "must", files.soul, label="SOUL.md")
         for number, sample in enumerate(identity.voice_samples):
             draft.add(f"voice {number + 1}", "should", f"How {name} sounds:\n{sample}", drop_order=2 + number)
-        if card and card.post_history_instructions:
-            draft.add("instructions", "must", card.post_history_instructions, label="the card's instructions")
         others = [draft.names[character] for character in chat.characters if character != identity.id]
         if others:
             draft.add("others", "must", f"Also here: {', '.join(others)}. They speak for themselves.")
@@ -472,12 +469,20 @@ class StoryPromptBuilder:
             last = 5 if tier == "should" else _MAX_RECALLED
             draft.add(f"memory {memory.id}", tier, f"You remember: {join_lines(memory.text)}", drop_order=last - rank)
 
+    def _add_notes(self, draft: PromptDraft, chat: Chat, turns: Sequence[Turn]) -> None:
+        """Add the notes of the chat and the character, a number of messages before the newest one."""
+        for name, note in self.choices.notes(chat.room, draft.character.id):
+            order = (DIALOGUE, seq_at_depth(turns, note.depth))
+            text = draft.macros.expand(note.text)
+            draft.append(draft.part(name, "must", text, role=note.role, order=order, label=f"the {name}"))
+
     def _add_dialogue(self, draft: PromptDraft, chat: Chat, turns: Sequence[Turn], hard: int, *, more: bool) -> None:
         """Add the turns. `more` means that there are earlier ones, which the summary replaces."""
         summary = self._summary_part(draft, chat)
         if summary is not None and more:
             draft.append(summary)
         left = hard // 2
+        shown = self._shown_pictures(turns, hard)
         for number, turn in enumerate(reversed(turns)):
             text = self._turn_text(draft, turn)
             left -= draft.count_tokens(text) if number < _LAST_TURNS else 0
@@ -491,8 +496,42 @@ class StoryPromptBuilder:
                     order=(DIALOGUE, turn.seq),
                     label="your message" if number == 0 else f'the earlier turn "{text[:40]}…"',
                     replacement=None if always else summary,
+                    pictures=shown.get(turn.id, ()) if always else (),
                 )
             )
+
+    def _shown_pictures(self, turns: Sequence[Turn], hard: int) -> dict[str, tuple[str, ...]]:
+        """The newest pictures of the last turns by turn, if the model can see; at most a quarter of the budget."""
+        left = hard // 4 // IMAGE_TOKENS if self._pictures.model_sees() else 0
+        shown: dict[str, tuple[str, ...]] = {}
+        for turn in reversed(turns[-_LAST_TURNS:]):
+            if chosen := tuple(picture.id for picture in turn.pictures)[:left]:
+                shown[turn.id] = chosen
+                left -= len(chosen)
+        return shown
+
+    def _add_ending(self, draft: PromptDraft, chat: Chat, beginning: str, *, greets: bool) -> None:
+        """What follows the last turn: the card's instructions, and what is asked for if it is no ordinary reply."""
+        card = draft.character.card.data if draft.character.card else None
+        if card and (instructions := draft.macros.expand(card.post_history_instructions)).strip():
+            order = (DIALOGUE, _AFTER_TURNS)
+            label = "the card's instructions"
+            draft.append(draft.part("instructions", "must", instructions, order=order, label=label))
+        texts = self.workspaces.prompts(draft.character.id) if self.workspaces is not None else PromptTexts()
+        name = draft.names[draft.character.id]
+        if beginning:
+            self._add_beginning(draft, beginning, texts.text(_CONTINUE, name=name))
+        elif greets:
+            kickoff = draft.macros.expand(draft.character.identity.kickoff)
+            asked = texts.text(_GREETING, name=name) + (f"\n\n{kickoff}" if kickoff.strip() else "")
+            draft.append(draft.part("beginning", "must", asked, role="user", order=(DIALOGUE, _AFTER_TURNS * 4)))
+
+    def _add_beginning(self, draft: PromptDraft, beginning: str, asked: str) -> None:
+        """The text that is to go on, as the character's own, and the request to do so."""
+        if beginning:
+            order = (DIALOGUE, _AFTER_TURNS * 2)
+            draft.append(draft.part("text so far", "must", beginning, role="assistant", order=order))
+        draft.append(draft.part("continue", "must", asked, role="user", order=(DIALOGUE, _AFTER_TURNS * 4)))
 
     def _last_turns(
         self, draft: PromptDraft, room: str, allowed: Callable[[Turn], bool], budget: int
@@ -516,7 +555,7 @@ class StoryPromptBuilder:
         """The text of a turn, after the speaker's name unless that is the character itself."""
         if turn.speaker == draft.character.id:
             return turn_text(turn)
-        return f"{self._participants.name(draft.names, turn.speaker)}: {turn_text(turn)}"
+        return f"{draft.speaker_name(turn)}: {turn_text(turn)}"
 
     def _summary_part(self, draft: PromptDraft, chat: Chat) -> PromptPart | None:
         """The summaries that replace older dialogue: of scenes as this character saw them, and of the dialogue."""
@@ -529,21 +568,48 @@ class StoryPromptBuilder:
         text = "What happened before, in short:\n" + "\n".join(summaries)
         return draft.part("summary", "should", text, order=(SYSTEM, 900), drop_order=7)
 
+    def _likely_shown(self, turns: Sequence[Turn]) -> set[str]:
+        """The turns that the dialogue of the prompt shows, as far as its budget tells before it is fitted."""
+        count, (soft, _) = self._token_counter(), self._budgets()
+        left = soft * _DIALOGUE_SHARE
+        shown: set[str] = set()
+        for number, turn in enumerate(reversed(turns)):
+            left -= count(turn_text(turn))
+            if number >= _LAST_TURNS and left < 0:
+                break
+            shown.add(turn.id)
+        return shown
+
     def _recall(self, chat: Chat, speaker: str, turns: Sequence[Turn], listeners: set[str]) -> list[RecalledMemory]:
         if not turns or not self._settings.retrieval_k:
             return []
-        shown = {turn.id for turn in turns[-_LAST_TURNS * 2 :]}
+        shown = self._likely_shown(turns)
         memories = self._memory.recall(
             " ".join(turn_text(turn) for turn in turns[-2:]),
             owner=speaker,
             room=chat.room,
             present=listeners,
             people=self._participants.everyone(),
-            k=self._settings.retrieval_k + len(shown),
+            k=self._settings.retrieval_k + min(len(shown), _MAX_REPEATED),
             now=self._clock.now(),
         )
-        # Memories of turns that the dialogue shows anyway are left out.
-        return [memory for memory in memories if not shown & set(memory.memory.sources)][: self._settings.retrieval_k]
+        # Memories of turns that the dialogue shows anyway are left out, and the words of turns that statements repeat.
+        said = {turn.id: turn_text(turn).casefold() for turn in turns if turn.id in shown}
+        found = [memory for memory in memories if not is_repeated(memory, said)]
+        kept = {record.id for record in without_evidence([memory.memory for memory in found])}
+        return [memory for memory in found if memory.id in kept][: self._settings.retrieval_k]
+
+
+def _add_script(draft: PromptDraft, script: Script, turns: Sequence[Turn]) -> None:
+    """The parts of a prompt that is a script: what the model reads, in its order."""
+    draft.append(draft.part("preface", "must", script.preface))
+    for number, lines in enumerate(script.examples):
+        text = "\n".join(f"{line.speaker}: {line.text}" for line in lines)
+        draft.append(draft.part(f"voice {number + 1}", "must", text))
+    for line, turn in zip(reversed(script.lines), reversed(turns), strict=False):
+        role: MessageRole = "assistant" if turn.speaker == draft.character.id else "user"
+        text = f"{line.speaker}: {line.text}"
+        draft.append(draft.part(f"turn {turn.id}", "must", text, role=role, order=(DIALOGUE, turn.seq)))
 
 
 def _person_text(person: OwnerProfile, about_owner: str, *, alone: bool) -> str:

@@ -3,23 +3,28 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any
+from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict
 
 from coterie.base.clock import from_micros
 from coterie.base.untrusted import join_lines
-from coterie.characters import OWNER, Characters, OwnerProfile, PeopleQueries
+from coterie.characters import OWNER, Characters, OwnerProfile, PeopleQueries, PersonaQueries
 from coterie.conversation import NoSuchRoom, SnippetPart, Turn
-from coterie.eventstore import NewEvent, Store
+from coterie.eventstore import NewEvent, Ranges, Store
 from coterie.modes.story.events import (
+    BOOKMARKS_STREAM,
     READ_MARKS_STREAM,
     Activity,
     ChatRead,
+    DialogueSummarised,
+    QuickRepliesSet,
+    QuickReply,
     Relationship,
+    TurnBookmarked,
 )
 from coterie.modes.story.projections import RELATIONSHIP_COLUMNS, relationship_from_row
 
@@ -48,6 +53,8 @@ class Chat:
     guests: dict[str, Guest]
     people: tuple[str, ...] = (OWNER,)
     """The people in it; the first is the one whose chat it is."""
+    personas: tuple[tuple[int, str], ...] = ()
+    """From which seq on the owner speaks as which persona; an empty id is the owner's profile."""
 
     @property
     def id(self) -> str:
@@ -56,6 +63,15 @@ class Chat:
     @property
     def person(self) -> str:
         return self.people[0]
+
+    @property
+    def persona(self) -> str:
+        """The persona that the owner speaks as; empty for their profile."""
+        return self.personas[-1][1] if self.personas else ""
+
+    def persona_at(self, seq: int) -> str:
+        """The persona as which the owner said a turn."""
+        return next((persona for since, persona in reversed(self.personas) if since < seq), "")
 
     @property
     def characters(self) -> list[str]:
@@ -94,6 +110,31 @@ class Container:
     moving: bool
     public: bool
     audible: str
+    background: str = ""
+    """The id of the picture behind scenes in it; empty without one."""
+
+
+@dataclass(frozen=True)
+class CastChange:
+    """Somebody joined or left a chat."""
+
+    seq: int
+    who: str
+    joined: bool
+
+
+ReplyOrder = Literal["automatic", "in turn", "everyone", "manual"]
+
+
+@dataclass(frozen=True)
+class ReplyRule:
+    """Who replies in a chat."""
+
+    order: ReplyOrder = "automatic"
+    """`automatic`: who is addressed, else who is most inclined to talk; `in turn`: one after the other; `everyone`:
+    all, in order; `manual`: only who is asked to."""
+    muted: tuple[str, ...] = ()
+    """The characters that reply only if they are asked to."""
 
 
 class ChatQueries:
@@ -122,25 +163,52 @@ class ChatQueries:
         """Chats in which a character is the host or a guest."""
         return [chat for chat in self.chats() if character_id in chat.characters]
 
+    def failed_analyses(self, room: str) -> dict[str, str]:
+        """The turns that end exchanges without an analysis → why."""
+        return dict(self._store.query("SELECT turn, failure FROM failed_analysis WHERE room = ?", (room,)))
+
     def people(self) -> frozenset[str]:
         """The ids of all people who are or were in any chat."""
         return frozenset(person for (person,) in self._store.query("SELECT DISTINCT person FROM chat_person"))
 
-    def scene(self, room: str, scene: str) -> StoryScene:
+    def cast_changes(self, room: str, first: int, last: int) -> list[CastChange]:
+        """Who joined and left in a range of seqs, in order."""
         rows = self._store.query(
-            "SELECT id, container, participants, starts, ends, seq FROM scene WHERE room = ? AND id = ?", (room, scene)
+            "SELECT seq, who, joined FROM cast_change WHERE room = ? AND seq BETWEEN ? AND ? ORDER BY seq",
+            (room, first, last),
         )
-        if not rows:
-            raise NoSuchRoom("There is no such scene.", "It may have been rewound: reload the chat.")
-        scene_id, container, participants, starts, ends, seq = rows[0]
-        return StoryScene(
-            scene_id,
-            container,
-            tuple(json.loads(participants)),
-            from_micros(starts),
-            from_micros(ends) if ends is not None else None,
-            seq,
-        )
+        return [CastChange(seq, who, bool(joined)) for seq, who, joined in rows]
+
+    def reply_order(self, room: str) -> ReplyRule:
+        rows = self._store.query("SELECT reply_order, muted FROM reply_rule WHERE room = ?", (room,))
+        return ReplyRule(rows[0][0], tuple(json.loads(rows[0][1]))) if rows else ReplyRule()
+
+    def scene(self, room: str, scene: str) -> StoryScene:
+        for found in self._scenes("WHERE room = ? AND id = ?", (room, scene)):
+            return found
+        raise NoSuchRoom("There is no such scene.", "It may have been rewound: reload the chat.")
+
+    def scene_at(self, room: str, seq: int) -> StoryScene | None:
+        """The scene that was open at a seq."""
+        found = self._scenes("WHERE room = ? AND seq < ? ORDER BY seq DESC LIMIT 1", (room, seq))
+        return found[0] if found else None
+
+    def _scenes(self, where: str, params: tuple[str | int, ...]) -> list[StoryScene]:
+        columns = "id, container, participants, starts, ends, seq"
+        return [
+            StoryScene(
+                scene_id,
+                container,
+                tuple(json.loads(participants)),
+                from_micros(starts),
+                from_micros(ends) if ends is not None else None,
+                seq,
+            )
+            for scene_id, container, participants, starts, ends, seq in self._store.query(
+                f"SELECT {columns} FROM scene {where}",  # noqa: S608
+                params,
+            )
+        ]
 
     def container_name(self, room: str, container: str) -> str:
         rows = self._store.query("SELECT name FROM container WHERE room = ? AND id = ?", (room, container))
@@ -148,11 +216,13 @@ class ChatQueries:
 
     def containers(self, room: str) -> dict[str, Container]:
         rows = self._store.query(
-            "SELECT id, name, type, parent, moving, public, audible FROM container WHERE room = ? ORDER BY id", (room,)
+            "SELECT id, name, type, parent, moving, public, audible, background FROM container"
+            " WHERE room = ? ORDER BY id",
+            (room,),
         )
         return {
-            row_id: Container(row_id, name, kind, parent, bool(moving), bool(public), audible)
-            for row_id, name, kind, parent, moving, public, audible in rows
+            row_id: Container(row_id, name, kind, parent, bool(moving), bool(public), audible, background)
+            for row_id, name, kind, parent, moving, public, audible, background in rows
         }
 
     def activities(self, room: str) -> dict[str, Activity]:
@@ -161,13 +231,19 @@ class ChatQueries:
 
     def scene_summaries(self, room: str, owner: str) -> list[str]:
         """The summaries of a room's scenes from a character's point of view, oldest first."""
-        sql = "SELECT summary FROM scene_summary WHERE room = ? AND owner = ? ORDER BY seq"
+        sql = (
+            "SELECT m.summary FROM scene_summary m LEFT JOIN scene s ON s.room = m.room AND s.id = m.scene"
+            " WHERE m.room = ? AND m.owner = ? ORDER BY coalesce(s.seq, m.seq)"
+        )
         return [summary for (summary,) in self._store.query(sql, (room, owner))]
 
     def dialogue_summary(self, room: str) -> tuple[int, str] | None:
         """The seq of the first turn that the summary does not cover, and the summary."""
-        rows = self._store.query("SELECT upto, summary FROM dialogue_summary WHERE room = ?", (room,))
-        return rows[0] if rows else None
+        for upto, seq in self._store.query("SELECT upto, seq FROM dialogue_summary WHERE room = ?", (room,)):
+            for event in self._store.reader.events_at(room, Ranges([(seq, seq)])):
+                if isinstance(event.payload, DialogueSummarised):
+                    return int(upto), event.payload.summary
+        return None
 
     def _chat(self, row: tuple[Any, ...]) -> Chat:
         room, host, version, title, clock, weather, anchor, world, scene = row
@@ -177,6 +253,7 @@ class ChatQueries:
         people = self._store.query(
             "SELECT person FROM chat_person WHERE room = ? AND present ORDER BY since, person", (room,)
         )
+        personas = self._store.query("SELECT seq, persona FROM chat_persona WHERE room = ? ORDER BY seq", (room,))
         return Chat(
             room,
             host,
@@ -189,6 +266,7 @@ class ChatQueries:
             scene,
             {guest: Guest(guest_version, since) for guest, guest_version, since in guests},
             tuple(person for (person,) in people),
+            tuple((seq, persona) for seq, persona in personas),
         )
 
 
@@ -203,11 +281,12 @@ class Participants:
         self._characters = characters
         self._chats = ChatQueries(store)
         self._people = PeopleQueries(store)
+        self._personas = PersonaQueries(store)
 
     def names(self, chat: Chat) -> dict[str, str]:
         """The name of everybody present as one line, by id: people first, then characters."""
         characters = {one: self._characters.get(one, chat.version_of(one)).name for one in chat.characters}
-        names = {**{person: self.person(person).name for person in chat.people}, **characters}
+        names = {**{person: self.profile(chat, person).name for person in chat.people}, **characters}
         # A name stands at the start of a line of prompts and transcripts, and must not begin another line.
         return {entity: join_lines(name) for entity, name in names.items()}
 
@@ -217,6 +296,24 @@ class Participants:
             return names[entity]
         known = self.person(entity) if entity in self._chats.people() else self._characters.get(entity)
         return join_lines(known.name)
+
+    def turn_name(self, chat: Chat, names: Mapping[str, str], turn: Turn) -> str:
+        """The name of a turn's speaker: of the owner, as whom they spoke then. `names` are those present."""
+        if turn.speaker == OWNER and (persona := chat.persona_at(turn.seq)) != chat.persona:
+            return join_lines(self.profile_of(persona).name)
+        return self.name(names, turn.speaker)
+
+    def profile(self, chat: Chat, person: str) -> OwnerProfile:
+        """A person as the characters of a chat know them now: the owner by the persona chosen for it."""
+        return self.profile_of(chat.persona) if person == OWNER else self.person(person)
+
+    def profile_of(self, persona: str) -> OwnerProfile:
+        """A persona's profile; the owner's own for an empty id."""
+        return self._personas.get(persona).profile if persona else self._characters.owner()
+
+    def default_persona(self) -> str:
+        """The persona of new chats; empty for the owner's profile."""
+        return self._personas.default()
 
     def person(self, person: str) -> OwnerProfile:
         """A person as characters know them: the owner's profile, or only the name of anybody else."""
@@ -292,6 +389,67 @@ class ReadMarks:
         if self.unread(room):
             last = self._store.query("SELECT max(seq) FROM turn WHERE room = ?", (room,))[0][0]
             await self._store.append([NewEvent(READ_MARKS_STREAM, ChatRead(chat=room, seq=last), OWNER)])
+
+
+class Bookmark(BaseModel):
+    """A bookmarked turn of a chat."""
+
+    model_config = ConfigDict(frozen=True, use_attribute_docstrings=True)
+
+    chat: str
+    title: str
+    turn: str
+    seq: int
+    name: str
+    """What the person called it, else the beginning of its text."""
+    speaker: str
+    """The speaker's id."""
+
+
+_BOOKMARK_LENGTH = 100
+
+
+class Bookmarks:
+    """Bookmarks and quick replies. A bookmark is shown in every chat that has its turn: in forks, too."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+
+    def all(self, room: str | None = None) -> list[Bookmark]:
+        """The bookmarks of all chats or of one, in the order of the turns."""
+        rows = self._store.query(
+            "SELECT c.room, c.title, t.id, t.seq, b.name, t.text, t.speaker FROM bookmark b"
+            " JOIN turn t ON t.id = b.turn JOIN chat c ON c.room = t.room"
+            " WHERE ?1 IS NULL OR t.room = ?1 ORDER BY c.room DESC, t.seq",
+            (room,),
+        )
+        return [
+            Bookmark(
+                chat=chat.partition(":")[2],
+                title=title,
+                turn=turn,
+                seq=seq,
+                name=name or " ".join(text[: 2 * _BOOKMARK_LENGTH].split())[:_BOOKMARK_LENGTH],
+                speaker=speaker,
+            )
+            for chat, title, turn, seq, name, text, speaker in rows
+        ]
+
+    async def set(self, turn: str, bookmarked: bool, name: str = "") -> None:
+        """Bookmark a turn, or remove its bookmark; appends nothing if that is the case already."""
+        stored = self._store.query("SELECT name FROM bookmark WHERE turn = ?", (turn,))
+        if bookmarked != bool(stored) or (bookmarked and stored[0][0] != name):
+            payload = TurnBookmarked(turn=turn, bookmarked=bookmarked, name=name)
+            await self._store.append([NewEvent(BOOKMARKS_STREAM, payload, OWNER)])
+
+    def quick_replies(self) -> list[QuickReply]:
+        rows = self._store.query("SELECT replies FROM quick_replies")
+        return [QuickReply.model_validate(one) for one in json.loads(rows[0][0])] if rows else []
+
+    async def set_quick_replies(self, replies: Sequence[QuickReply]) -> None:
+        if list(replies) != self.quick_replies():
+            payload = QuickRepliesSet(replies=tuple(replies))
+            await self._store.append([NewEvent(BOOKMARKS_STREAM, payload, OWNER)])
 
 
 class ChatSearchHit(BaseModel):

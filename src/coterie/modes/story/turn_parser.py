@@ -12,7 +12,8 @@ from typing import Literal
 
 from pydantic import BaseModel, Field
 
-from coterie.conversation import Segment, Turn
+from coterie.base.untrusted import join_lines
+from coterie.conversation import Segment, Turn, TurnPicture
 from coterie.llm import Caller, Models, Prompt, classify
 
 OOC_MARKER = "(("
@@ -65,8 +66,14 @@ def visible_text(segments: Sequence[Segment]) -> str:
 
 
 def turn_text(turn: Turn) -> str:
-    """What characters may see of a turn."""
-    return visible_text(turn.segments) if turn.by_person else turn.text.strip()
+    """What characters may see of a turn; pictures in words."""
+    text = visible_text(turn.segments) if turn.by_person else turn.text.strip()
+    return " ".join([text, *(_picture_text(picture) for picture in turn.pictures)]).strip()
+
+
+def _picture_text(picture: TurnPicture) -> str:
+    about = join_lines(picture.description).replace("*", "")
+    return f"*shows a picture: {about}*" if about else "*shows a picture*"
 
 
 class _MarkParser:
@@ -149,7 +156,7 @@ async def classify_unmarked(
 ) -> tuple[Segment, ...] | None:
     """Split the unmarked segment by a classifier. None if there is none, or if the result is not the given text."""
     unmarked = unmarked_segment(segments, words)
-    if unmarked is None:
+    if unmarked is None or not models.catalogue.supports_analysis():
         return None
     prompt = Prompt.of(
         unmarked.text,

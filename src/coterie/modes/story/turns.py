@@ -1,4 +1,4 @@
-"""Turns: a person's message and the reply to it, regenerating a reply, and choosing among alternatives."""
+"""Turns: a person's message and the replies to it, regenerating and continuing a reply, choosing among alternatives."""
 
 from __future__ import annotations
 
@@ -9,30 +9,37 @@ from dataclasses import dataclass
 from coterie.base.errors import BadPoint
 from coterie.base.ids import new_id
 from coterie.base.redaction import redact
+from coterie.base.supervisor import run_once
 from coterie.characters import OWNER, NoSuchCharacter
 from coterie.conversation import (
     AssistantTurn,
     AssistantTurnStarted,
     NoSuchTurn,
+    PictureDescribed,
+    RoomError,
     Segment,
     Turn,
+    TurnHidden,
     TurnQueries,
     UserTurn,
     UserTurnEdit,
 )
 from coterie.eventstore import AnyEvent, NewEvent, NewJob, Ranges, Store
-from coterie.llm import Caller, Models, Role
+from coterie.llm import Caller, Models, Role, TextDelta
 from coterie.memory import MemoryUsed
+from coterie.modes.story.analysis.turn_analysis import PostTurnJobs
 from coterie.modes.story.chat_context import ChatContext, Decision, supersede
 from coterie.modes.story.events import Activity, PersonJoined
-from coterie.modes.story.fork import ForkRelationships, world_of
-from coterie.modes.story.jobs import DialogueSummariser, PostTurnJobs
+from coterie.modes.story.history.fork import ForkRelationships, world_of
+from coterie.modes.story.history.reset import CharacterResets
+from coterie.modes.story.history.turn_changes import TurnChanges
+from coterie.modes.story.jobs import DialogueSummariser
 from coterie.modes.story.opening import ChatOpenings
+from coterie.modes.story.pictures import MessagePictures
 from coterie.modes.story.prompts import StoryPromptBuilder
 from coterie.modes.story.queries import Chat
-from coterie.modes.story.reset import CharacterResets
 from coterie.modes.story.settings import StorySettings
-from coterie.modes.story.turn_parser import classify_unmarked, parse_segments, visible_text
+from coterie.modes.story.turn_parser import classify_unmarked, parse_segments, turn_text, visible_text
 
 _TALKATIVE = re.compile(r"talkative|chatty|outgoing|garrulous|lively|eager|loud", re.IGNORECASE)
 _QUIET = re.compile(r"quiet|silent|shy|taciturn|reserved|laconic|withdrawn", re.IGNORECASE)
@@ -44,7 +51,9 @@ class StartedTurn:
     """A turn that has begun: the message is durable, and the reply is being generated."""
 
     turn: str
+    """Empty if the reply answers no message."""
     reply: str
+    """Empty if nobody replies."""
     speaker: str
 
 
@@ -57,11 +66,13 @@ class Turns:
         models: Models,
         settings: StorySettings,
         prompts: StoryPromptBuilder,
+        pictures: MessagePictures,
         openings: ChatOpenings,
         relationships: ForkRelationships,
         resets: CharacterResets,
         jobs: PostTurnJobs,
         summaries: DialogueSummariser,
+        changes: TurnChanges,
     ) -> None:
         self.settings = settings
         self.alternatives = Alternatives(context.store)
@@ -70,26 +81,44 @@ class Turns:
         self._timeline = context.timeline
         self._models = models
         self._prompts = prompts
+        self._pictures = pictures
         self._openings = openings
         self._relationships = relationships
         self._resets = resets
         self._jobs = jobs
         self._summaries = summaries
+        self._changes = changes
 
     async def send_message(
-        self, room: str, text: str, *, speaker: str | None, to: Sequence[str], key: str | None, author: str
+        self,
+        room: str,
+        text: str,
+        *,
+        speaker: str | None,
+        to: Sequence[str],
+        key: str | None,
+        author: str,
+        reply: bool = True,
+        everyone: bool = True,
+        pictures: Sequence[str] = (),
     ) -> StartedTurn:
         """Record a message, then start the reply in the background. The message is durable before a model is asked.
 
         `to` whispers to some characters, `speaker` chooses who replies. The same `key` again is the same message.
+        Nobody replies without `reply`, to a message of notes only, or if the chat's reply order leaves it to a person.
+        `everyone` allows the chat's reply order to let several characters reply.
         """
         context = self._context
         async with context.lock(room):
             event_key = None if key is None else f"say:{room}:{key}"
-            if event_key is not None and (repeated := await self._find_repeated(room, event_key, speaker)) is not None:
+            if (
+                event_key is not None
+                and (repeated := await self._find_repeated(room, event_key, speaker, reply=reply)) is not None
+            ):
                 return repeated
             text = redact(text)
-            segments = self._segments(text)
+            shown = self._pictures.check(pictures)
+            segments = self._segments(text) if text.strip() or not shown else ()
             chat = await self._openings.restart_after_reset(room)
             context.require_no_open_reply(room)
             listeners = tuple(context.find_character(chat, name) for name in to)
@@ -107,15 +136,26 @@ class Turns:
                 segments=segments,
                 to=listeners,
                 present=tuple(chat.participants),
+                pictures=shown,
             )
-            await self._store.append([NewEvent(room, message, author, key=event_key, turn=turn)])
-            await self._classify_unmarked(chat, turn, text, segments)
-            return await self._reply(chat, self._timeline.turn(room, turn), replying)
+            perceptible = bool(shown or visible_text(segments))
+            reply = self._is_replied_to(room, replying, reply=reply and perceptible)
+            jobs = () if reply or not perceptible else self._jobs.jobs_after_message(room, turn)
+            await self._store.append([NewEvent(room, message, author, key=event_key, turn=turn)], jobs=jobs)
+            if visible_text(segments):
+                await self._classify_unmarked(chat, turn, text, segments)
+            if not reply:
+                return StartedTurn(turn, "", "")
+            started = await self._reply(chat, self._timeline.turn(room, turn), replying)
+            if everyone and replying is None and context.chats.reply_order(room).order == "everyone":
+                run_once(f"replies to {turn}", self._let_others_reply(room, started))
+            return started
 
     async def regenerate(self, room: str, *, text: str | None, speaker: str | None) -> StartedTurn:
         """Another reply to the last message, which `text` may change. What the old reply caused is superseded with it.
 
-        A message that has no reply (after a crash, or a prompt that was too long) gets one now.
+        A message that has no reply (after a crash, or a prompt that was too long) gets one now. The greeting of a chat
+        is written anew.
         """
         context = self._context
         text = None if text is None else redact(text)
@@ -123,8 +163,11 @@ class Turns:
         async with context.lock(room):
             chat = context.chats.chat(room)
             context.require_no_open_reply(room)
-            message, old = self._last_exchange(room)
+            last_message, old = self._last_exchange(room)
             replying = old.speaker if old is not None and old.speaker in chat.characters else None
+            if last_message is None:
+                return await self._replace_unprompted(chat, old, text, replying)
+            message: Turn = last_message
             if speaker:
                 replying = self._require_listener(chat, speaker, message.to)
             if text is not None:
@@ -132,9 +175,14 @@ class Turns:
             reply = new_id()
 
             async def decide() -> Decision:
+                # If the wording changes, every reply to it goes.
+                replies = self._timeline.replies_to(room, message.id) if text is not None else []
                 drop = [] if old is None else self._seqs(room, old.id)
                 if text is not None:
                     drop += self._caused_by(room, message)
+                    drop += [
+                        seq for one in replies if old is None or one.id != old.id for seq in self._seqs(room, one.id)
+                    ]
                 new_events = [NewEvent(room, supersede(drop), OWNER)] if drop else []
                 if text is not None:
                     edit = UserTurnEdit(turn=message.id, text=text, segments=segments)
@@ -146,7 +194,116 @@ class Turns:
                 return new_events, ()
 
             await context.decide_and_append(room, decide)
-            return await self._reply(context.chats.chat(room), self._timeline.turn(room, message.id), replying, reply)
+            follows = old.follows if old is not None and text is None else None
+            worded = self._timeline.turn(room, message.id)
+            return await self._reply(context.chats.chat(room), worded, replying, reply, follows=follows)
+
+    async def _replace_unprompted(
+        self, chat: Chat, old: Turn | None, text: str | None, speaker: str | None
+    ) -> StartedTurn:
+        """Another greeting, or another reply that answers no message."""
+        if text is not None or old is None:
+            raise BadPoint("There is no message to edit.", "Send a message first.")
+
+        async def decide() -> Decision:
+            return [NewEvent(chat.room, supersede(self._seqs(chat.room, old.id)), OWNER)], ()
+
+        await self._context.decide_and_append(chat.room, decide)
+        chat = self._context.chats.chat(chat.room)
+        return await self._reply(chat, None, speaker or chat.host, follows=old.follows)
+
+    async def continue_reply(self, room: str) -> StartedTurn:
+        """Continue the last reply where it ended. The longer text is another alternative beside the original."""
+        context = self._context
+        async with context.lock(room):
+            chat = context.chats.chat(room)
+            context.require_no_open_reply(room)
+            message, old = self._last_exchange(room)
+            if old is None or not old.text.strip():
+                raise NoSuchTurn("The last turn is not a reply that can be continued.", "Send a message first.")
+            if old.speaker not in chat.characters:
+                name = context.participants.name(context.participants.names(chat), old.speaker)
+                raise NoSuchCharacter(f"{name} has left this chat.", "Invite them again, or send a message.")
+            reply = new_id()
+
+            async def decide() -> Decision:
+                drop = self._seqs(room, old.id)
+                new_events = [NewEvent(room, supersede(drop), OWNER)]
+                if message is not None and await self._was_edited(room, message):
+                    edit = UserTurnEdit(turn=message.id, text=message.text, segments=message.segments)
+                    new_events.append(NewEvent(room, edit, OWNER, turn=reply))
+                return new_events, ()
+
+            await context.decide_and_append(room, decide)
+            chat = context.chats.chat(room)  # the old reply may have opened a scene, which went with it
+            return await self._reply(chat, message, old.speaker, reply, follows=old.follows, beginning=old.text)
+
+    async def add_reply(self, room: str, speaker: str | None) -> StartedTurn:
+        """Let a character, by default another one, reply after the last turn; to the same message if it has a reply."""
+        context = self._context
+        async with context.lock(room):
+            chat = context.chats.chat(room)
+            context.require_no_open_reply(room)
+            message, last = self._last_exchange(room)
+            replying = self._require_listener(chat, speaker, message.to if message else ()) if speaker else None
+            if last is None:
+                return await self._reply(chat, message, replying)
+            replying = replying or self._next_to_reply(chat, message, last)
+            return await self._reply(chat, message, replying, follows=last.id)
+
+    async def suggest_message(self, room: str, person: str, beginning: str = "") -> str:
+        """What the person could say next, written by the model. Nothing is recorded."""
+        chat = self._context.chats.chat(room)
+        self._context.require_no_open_reply(room)
+        suggested = self._prompts.assemble_suggestion(chat, person, redact(beginning))
+        stream = self._models.stream(Role.NARRATIVE, suggested.prompt, caller=Caller(room, chat.host))
+        parts: list[str] = []
+        try:
+            async for chunk in stream:
+                if isinstance(chunk, TextDelta):
+                    parts.append(suggested.speaker_guard.filter(chunk.text))
+                    if suggested.speaker_guard.ended:
+                        break
+        finally:
+            await stream.stop()
+        text = "".join([*parts, suggested.speaker_guard.flush()]).strip()
+        if not text:
+            raise BadPoint("The model wrote nothing.", "Try again, or write it yourself.")
+        return text
+
+    async def _let_others_reply(self, room: str, started: StartedTurn) -> None:
+        """After a reply, let the other characters reply to the same message, as long as nothing else happens."""
+        context = self._context
+        while True:
+            await context.replies.wait(room)
+            async with context.lock(room):
+                try:
+                    chat, message = context.chats.chat(room), self._timeline.turn(room, started.turn)
+                except RoomError:
+                    return
+                last = self._timeline.latest(room, 1)
+                if not last or last[0].id != started.reply or last[0].state != "done":
+                    return
+                waiting = self._waiting(chat, message)
+                if not waiting:
+                    return
+                started = await self._reply(chat, message, waiting[0], follows=started.reply)
+
+    def _waiting(self, chat: Chat, message: Turn) -> list[str]:
+        """The characters who heard a message, are not muted, and have not replied to it, in order."""
+        muted = self._context.chats.reply_order(chat.room).muted
+        replied = {turn.speaker for turn in self._timeline.replies_to(chat.room, message.id)}
+        return [one for one in chat.characters if message.heard_by(one) and one not in replied and one not in muted]
+
+    def _next_to_reply(self, chat: Chat, message: Turn | None, last: Turn) -> str:
+        """Who speaks after a reply: who has not replied yet, else anybody but its speaker, else the same again."""
+        if message is not None and (waiting := self._waiting(chat, message)):
+            return self._choose_among(chat, turn_text(last), waiting, last.speaker)
+        muted = self._context.chats.reply_order(chat.room).muted
+        # Also a guest who joined after that reply, unless it was whispered.
+        listeners = [one for one in chat.characters if not last.to or one in last.to]
+        others = [one for one in listeners if one != last.speaker and one not in muted]
+        return self._choose_among(chat, turn_text(last), others, last.speaker) if others else last.speaker
 
     async def choose(self, room: str, reply: str) -> None:
         """Make another alternative the reply to the last message; what it caused counts again."""
@@ -164,6 +321,8 @@ class Turns:
             async def decide() -> Decision:
                 drop = self._seqs(room, current.id) if current is not None else []
                 restore = self._resets.without_reset(room, await self._relationships.consequences(room, reply))
+                outdated = self._changes.outdated(room, restore)
+                restore = [seq for seq in restore if seq not in outdated]
                 # In a fork, an inherited reply changed relationships of another world: those changes are copied.
                 changed = [
                     event for event in await self._relationships.changes(room, reply) if world_of(event) != chat.world
@@ -172,16 +331,32 @@ class Turns:
                 return [NewEvent(room, supersede(drop, restore), OWNER), *copies], ()
 
             await context.decide_and_append(room, decide)
+            chosen = self._timeline.turn(room, reply)
+            if jobs := await self._changes.rework_after_choosing(room, chosen):
+                await self._store.jobs.enqueue(jobs)
 
-    async def _reply(self, chat: Chat, message: Turn, speaker: str | None, reply: str | None = None) -> StartedTurn:
-        replying = speaker or self._choose_speaker(chat, message)
+    async def _reply(
+        self,
+        chat: Chat,
+        message: Turn | None,
+        speaker: str | None,
+        reply: str | None = None,
+        *,
+        follows: str | None = None,
+        beginning: str = "",
+    ) -> StartedTurn:
+        """Start a reply to a message, or a greeting without one. `beginning` is text that it continues."""
+        replying = speaker or (self._choose_speaker(chat, message) if message is not None else chat.host)
         reply = reply or new_id()
-        assembled = self._prompts.assemble(chat, replying, reply, message.to)
+        to = message.to if message is not None else ()
+        await self._pictures.describe_for_reply(chat.room, message)
+        assembled = self._prompts.assemble(chat, replying, reply, to, beginning=beginning)
         started = AssistantTurnStarted(
             reply=reply,
             speaker=replying,
-            answers=message.id,
-            to=(message.speaker, *message.to) if message.to else (),
+            answers=message.id if message is not None else None,
+            follows=follows,
+            to=(message.speaker, *to) if message is not None and to else (),
             present=tuple(chat.participants),
         )
         payloads = [started, assembled.sent]
@@ -189,16 +364,25 @@ class Turns:
         if assembled.recalled:
             used = MemoryUsed(owner=replying, ids=tuple(memory.id for memory in assembled.recalled))
             new_events.append(NewEvent(chat.room, used, replying, turn=reply))
-        stream = self._models.stream(Role.NARRATIVE, assembled.prompt, caller=Caller(chat.room, replying))
+        stream = self._models.stream(
+            Role.NARRATIVE, assembled.prompt, caller=Caller(chat.room, replying, sampler=assembled.sampler)
+        )
 
         def after(ended: AssistantTurn) -> Sequence[NewJob]:
             summaries = self._summaries.jobs_after(chat.room, ended, assembled.first_turn_seq)
             return [*self._jobs.jobs_after(chat.room, ended), *summaries]
 
         await self._context.replies.start(
-            chat.room, reply, stream, replying, after, start_events=new_events, guard=assembled.speaker_guard
+            chat.room,
+            reply,
+            stream,
+            replying,
+            after,
+            start_events=new_events,
+            guard=assembled.speaker_guard,
+            beginning=beginning,
         )
-        return StartedTurn(message.id, reply, replying)
+        return StartedTurn(started.answers or "", reply, replying)
 
     async def _classify_unmarked(self, chat: Chat, turn: str, text: str, segments: tuple[Segment, ...]) -> None:
         """Let the classifier separate speech from action where the person used no marks."""
@@ -209,31 +393,50 @@ class Turns:
             await self._store.append([NewEvent(chat.room, edit, "story", turn=turn)])
 
     def _choose_speaker(self, chat: Chat, message: Turn) -> str:
-        listeners = [character for character in chat.characters if message.heard_by(character)] or [chat.host]
+        rule = self._context.chats.reply_order(chat.room)
+        heard = [character for character in chat.characters if message.heard_by(character)] or [chat.host]
+        listeners = [character for character in heard if character not in rule.muted] or heard
+        last = next((turn for turn in reversed(self._timeline.latest(chat.room, 10)) if not turn.by_person), None)
+        previous = last.speaker if last is not None else None
+        if rule.order == "in turn" and previous in chat.characters:
+            start = chat.characters.index(previous) + 1
+            return next(one for one in chat.characters[start:] + chat.characters[:start] if one in listeners)
+        if rule.order == "everyone":
+            return listeners[0]
+        return self._choose_among(chat, visible_text(message.segments), listeners, previous)
+
+    def _choose_among(self, chat: Chat, text: str, listeners: Sequence[str], previous: str | None) -> str:
         if len(listeners) == 1:
             return listeners[0]
         characters = self._context.characters
-        latest = self._timeline.latest(chat.room, 10)
         return next_speaker(
-            visible_text(message.segments),
+            text,
             listeners,
             self._context.participants.names(chat),
             {one: characters.get(one, chat.version_of(one)).identity.traits for one in listeners},
             self._context.chats.activities(chat.room),
-            next((turn.speaker for turn in reversed(latest) if not turn.by_person), None),
+            previous,
         )
 
-    async def _find_repeated(self, room: str, event_key: str, speaker: str | None) -> StartedTurn | None:
+    def _is_replied_to(self, room: str, speaker: str | None, *, reply: bool) -> bool:
+        """Whether a message that characters perceive gets a reply at once."""
+        return reply and (speaker is not None or self._context.chats.reply_order(room).order != "manual")
+
+    async def _find_repeated(
+        self, room: str, event_key: str, speaker: str | None, *, reply: bool
+    ) -> StartedTurn | None:
         """The turn that the same message began the first time. If a crash came in between, its reply starts now."""
         turn = self._store.reader.turn_by_key(event_key)
         if turn is None:
             return None
-        for reply in self._timeline.latest(room, 50):
-            if reply.answers == turn:
-                return StartedTurn(turn, reply.id, reply.speaker)
+        for begun in self._timeline.latest(room, 50):
+            if begun.answers == turn:
+                return StartedTurn(turn, begun.id, begun.speaker)
         last = self._timeline.latest(room, 1)
         if not last or last[0].id != turn or self._context.replies.is_running(room):
             return StartedTurn(turn, "", "")  # it was rewound since
+        if not self._is_replied_to(room, speaker, reply=reply and bool(turn_text(last[0]))):
+            return StartedTurn(turn, "", "")
         chat = self._context.chats.chat(room)
         return await self._reply(chat, last[0], self._require_listener(chat, speaker, last[0].to) if speaker else None)
 
@@ -247,7 +450,8 @@ class Turns:
     def _caused_by(self, room: str, message: Turn) -> list[int]:
         """What a message caused without its reply, such as the end of a scene: superseded if the message changes."""
         events = self._store.reader.events_at(room, Ranges((seq, seq) for seq in self._seqs(room, message.id)))
-        return [event.seq for event in events if not isinstance(event.payload, UserTurn | UserTurnEdit)]
+        kept = UserTurn | UserTurnEdit | TurnHidden | PictureDescribed
+        return [event.seq for event in events if not isinstance(event.payload, kept)]
 
     def _segments(self, text: str) -> tuple[Segment, ...]:
         segments = tuple(parse_segments(text, self.settings.ooc_marker))
@@ -263,45 +467,89 @@ class Turns:
             raise NoSuchCharacter(f"The whisper is not addressed to {name}.", "Choose one of those it is addressed to.")
         return character
 
-    def _last_exchange(self, room: str) -> tuple[Turn, Turn | None]:
-        """The last message, and the reply to it if there is one."""
+    def _last_exchange(self, room: str) -> tuple[Turn | None, Turn | None]:
+        """The last message, and the last reply to it if there is one; no message if the last reply answers none."""
         turns = self._timeline.latest(room, 1)
         if not turns:
             raise NoSuchTurn("There is no message yet.", "Send a message first.")
         if turns[0].by_person:
             return turns[0], None
         if turns[0].answers is None:
-            raise NoSuchTurn("The opening is not a reply to a message.", "Send a message first.")
-        return self._timeline.turn(room, turns[0].answers), turns[0]
+            return None, turns[0]
+        try:
+            return self._timeline.turn(room, turns[0].answers), turns[0]
+        except NoSuchTurn:
+            fix = "Restore it, or send another message."
+            raise NoSuchTurn("The message that this reply answers was deleted.", fix) from None
 
 
 class Alternatives:
-    """All replies that were ever given to a message, whether they count or not."""
+    """All replies that were ever given to a message, whether they count or not.
+
+    Several characters may reply to one message: the alternatives of a reply are those in its place, after the same
+    earlier reply. Deleted replies are left out, and empty ones that failed, unless one of them is shown now.
+    """
 
     def __init__(self, store: Store) -> None:
         self._store = store
         self._timeline = TurnQueries(store)
 
     async def for_turn(self, room: str, turn: str) -> list[AssistantTurn]:
-        """Every reply to a message (or in place of a reply), oldest first, including the chosen one."""
-        message = self._timeline.turn(room, turn)
-        if not message.by_person and message.answers is not None:
-            message = self._timeline.turn(room, message.answers)
-        answers, after = (message.id, message.seq) if message.by_person else (None, 0)
-        return (await self._answers(room, after)).get(answers, [])
+        """Every reply to a message (its first reply), or in place of a reply; oldest first, the chosen one included."""
+        found = self._timeline.turn(room, turn)
+        place: tuple[str | None, str | None]
+        if found.by_person:
+            place, after = (found.id, None), found.seq
+        else:
+            place = (found.answers, found.follows)
+            after = self._seq(room, found.answers) if found.answers is not None else 0
+        return self._usable(room, (await self._answers(room, after)).get(place, []))
 
-    async def for_chat(self, room: str) -> dict[str | None, list[AssistantTurn]]:
-        """The same for every message of a chat; alternatives of the greeting are under None."""
-        return await self._answers(room, 0)
+    async def for_chat(self, room: str) -> dict[str, list[AssistantTurn]]:
+        """The same for every reply of a chat, by its id."""
+        places = await self._answers(room, 0)
+        return {
+            one.reply: usable
+            for replies in places.values()
+            if (usable := self._usable(room, replies))
+            for one in usable
+        }
 
-    async def _answers(self, room: str, after: int) -> dict[str | None, list[AssistantTurn]]:
-        message_by_reply: dict[str, str | None] = {}
-        replies: dict[str | None, list[AssistantTurn]] = {}
+    def _usable(self, room: str, replies: Sequence[AssistantTurn]) -> list[AssistantTurn]:
+        usable: list[AssistantTurn] = []
+        deleted = {turn.id for turn in self._timeline.deleted(room)}
+        for reply in replies:
+            if reply.reply in deleted:
+                continue
+            shown = self._shown_text(room, reply.reply)
+            if shown is not None:
+                usable.append(reply.model_copy(update={"text": shown}))
+            elif reply.text.strip() or not reply.truncated:
+                usable.append(reply)
+        return usable
+
+    def _shown_text(self, room: str, reply: str) -> str | None:
+        """The text of a reply that counts, which may have been edited; None for another alternative."""
+        try:
+            return self._timeline.turn(room, reply).text
+        except NoSuchTurn:
+            return None
+
+    def _seq(self, room: str, turn: str) -> int:
+        try:
+            return self._timeline.turn(room, turn).seq
+        except NoSuchTurn:
+            return 0
+
+    async def _answers(self, room: str, after: int) -> dict[tuple[str | None, str | None], list[AssistantTurn]]:
+        """The replies by the message that they answer and the reply that they follow."""
+        places: dict[str, tuple[str | None, str | None]] = {}
+        replies: dict[tuple[str | None, str | None], list[AssistantTurn]] = {}
         for event in await self._reply_events(room, after):
             if isinstance(event.payload, AssistantTurnStarted):
-                message_by_reply[event.payload.reply] = event.payload.answers
-            elif isinstance(event.payload, AssistantTurn) and event.payload.reply in message_by_reply:
-                replies.setdefault(message_by_reply[event.payload.reply], []).append(event.payload)
+                places[event.payload.reply] = event.payload.answers, event.payload.follows
+            elif isinstance(event.payload, AssistantTurn) and event.payload.reply in places:
+                replies.setdefault(places[event.payload.reply], []).append(event.payload)
         return replies
 
     async def _reply_events(self, room: str, after: int) -> list[AnyEvent]:

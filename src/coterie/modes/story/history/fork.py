@@ -7,14 +7,14 @@ regenerate on the fork takes it back and choosing the reply brings it again.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
 
 from coterie.base.ids import new_id
 from coterie.characters import OWNER
 from coterie.conversation import AssistantTurnStarted, Busy, UserTurn
 from coterie.eventstore import CONTROL_KINDS, AnyEvent, Forked, NewEvent, NewJob, Payload, Ranges
-from coterie.modes.story.chat_context import ChatContext, Decision, supersede
+from coterie.modes.story.chat_context import IMPORT_ACTOR, ChatContext, Decision, supersede
 from coterie.modes.story.events import (
     MAIN_WORLD,
     ChatForkOpened,
@@ -24,9 +24,10 @@ from coterie.modes.story.events import (
     RelationshipSummaryRewritten,
     RelationshipUpdated,
 )
+from coterie.modes.story.history.reset import CharacterResets
+from coterie.modes.story.history.turn_changes import TurnChanges
 from coterie.modes.story.projections import RELATIONSHIP_KINDS, edited_relationship, replay_relationships
 from coterie.modes.story.queries import Chat
-from coterie.modes.story.reset import CharacterResets
 
 COPIED_KEY_PREFIX = "line:"
 """Begins the keys of relationship events that were copied from another chat."""
@@ -40,10 +41,19 @@ class ForkRelationships:
         self._store = context.store
 
     async def starting_events(
-        self, chat: Chat, seq: int, late: Sequence[AnyEvent], last_turn: str, fork: str
+        self,
+        chat: Chat,
+        seq: int,
+        late: Sequence[AnyEvent],
+        last_turn: str,
+        fork: str,
+        counting: Ranges,
     ) -> list[NewEvent]:
-        """The events with which `fork` continues from a point of a chat whose last turn there is `last_turn`."""
-        relationships = await self._relationships_at(chat, seq, late, last_turn)
+        """The events with which `fork` continues from a point of a chat whose last turn there is `last_turn`.
+
+        `counting` are the seqs of the chat that count there.
+        """
+        relationships = await self._relationships_at(chat, seq, late, last_turn, counting)
         changed = [
             *await self.changes(chat.room, last_turn),
             *(event for event in late if event.turn != last_turn and world_of(event) == fork),
@@ -96,17 +106,18 @@ class ForkRelationships:
         return await self.last_counted(origin[0], seq, origin[1]) if origin is not None else upto
 
     async def _relationships_at(
-        self, chat: Chat, seq: int, late: Sequence[AnyEvent], without_turn: str
+        self, chat: Chat, seq: int, late: Sequence[AnyEvent], without_turn: str, counting: Ranges
     ) -> list[Relationship]:
         """The relationships of a chat's world at a point of it, with `late` and without what a turn caused."""
         origin = self._store.reader.fork_origin(chat.room)
         if origin is not None and seq <= origin[1]:
-            return await self._relationships_at(self._context.chats.chat(origin[0]), seq, late, without_turn)
+            parent = self._context.chats.chat(origin[0])
+            return await self._relationships_at(parent, seq, late, without_turn, counting)
         at = await self._store.read(chat.room, after=seq - 1, limit=1)
         last_id = at[0].id if at else self._store.reader.last_id()
         late_ids = {event.id for event in late}
         resets, family = self._context.characters.reset_times(), self._ancestors(chat.room)
-        counted: dict[str, Ranges] = {chat.room: self._store.reader.active(chat.room, seq)}
+        counted: dict[str, Ranges] = {chat.room: counting}
         replayed: list[AnyEvent] = []
         after = 0
         while page := await self._store.read(after=after, kinds=RELATIONSHIP_KINDS):
@@ -133,11 +144,14 @@ class ForkRelationships:
 
 
 class Fork:
-    def __init__(self, context: ChatContext, relationships: ForkRelationships, resets: CharacterResets) -> None:
+    def __init__(
+        self, context: ChatContext, relationships: ForkRelationships, resets: CharacterResets, changes: TurnChanges
+    ) -> None:
         self._context = context
         self._store = context.store
         self._relationships = relationships
         self._resets = resets
+        self._changes = changes
 
     async def fork(self, room: str, turn: str, title: str | None = None) -> Chat:
         """A new chat that shares the past up to a turn, and nothing that comes after."""
@@ -149,12 +163,16 @@ class Fork:
             if any(reply.seq <= seq for reply in context.timeline.open_replies(room)):
                 raise Busy("A reply is still in progress.", "Wait for the reply, or press Stop, and fork then.")
             opened = ChatForkOpened(title=title or f"{chat.title} (fork)", world=fork, forked_from=room)
-            reset = await self._resets.before_reset(room, seq)
+            gone, kept = await self._changes.kept_at(room, seq)
+            imported = context.imported_alternatives(room, seq)
+            counting = (self._store.reader.active(room, seq) - _ranges([*gone, *imported])) | _ranges(kept)
+            dropped = sorted({*await self._resets.before_reset(room, seq), *gone})
             new_events = [
                 NewEvent(fork, Forked(parent=room, at=seq), OWNER),
                 NewEvent(fork, opened, OWNER),
-                *await self._relationships.starting_events(chat, seq, late, turn, fork),
-                *([NewEvent(fork, supersede(reset), OWNER)] if reset else ()),
+                *await self._relationships.starting_events(chat, seq, late, turn, fork, counting),
+                *([NewEvent(fork, supersede(imported), IMPORT_ACTOR)] if imported else ()),
+                *([NewEvent(fork, supersede(dropped, kept), OWNER)] if dropped or kept else ()),
                 *(NewEvent(fork, e.payload, e.actor, turn=e.turn) for e in late if e.kind not in RELATIONSHIP_KINDS),
             ]
             return new_events, self._unfinished_jobs(room, fork, later_turns)
@@ -188,6 +206,10 @@ class Fork:
             for job in self._store.reader.jobs.pending(payload={"room": room})
             if job.payload.get("reply") is not None and job.payload["reply"] not in later_turns
         ]
+
+
+def _ranges(seqs: Iterable[int]) -> Ranges:
+    return Ranges((seq, seq) for seq in seqs)
 
 
 def _copy_key() -> str:

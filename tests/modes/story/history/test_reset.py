@@ -23,7 +23,7 @@ async def met(harness: StoryHarness, script: ScriptedModel) -> tuple[str, str, s
     )
     his = await harness.start_chat(theo)
     pairs = [("Mara", "Ana"), ("Mara", "Theo"), ("Theo", "Ana"), ("Theo", "Mara")]
-    script.shapes["StateUpdate"] = {
+    script.shapes["TurnAnalysis"] = {
         "pairs": [
             {"of": of, "toward": toward, "affinity_delta": 9, "knowledge_facts": [f"{toward} whistles"]}
             for of, toward in pairs
@@ -58,7 +58,7 @@ async def test_s25_reset_clears_experiences_in_all_chats_and_keeps_the_identity(
         assert harness.store.query(f"SELECT count(*) FROM {table} WHERE room = ?", (hers,)) == [(0,)]
     assert harness.characters.get(mara).identity.kickoff == "Mara lights the lamp."
     await harness.story.invite(his, mara)
-    script.shapes.pop("StateUpdate")
+    script.shapes.pop("TurnAnalysis")
     await harness.say(his, "Mara, what do you know of the otter?", speaker=mara)
     assert "sleeps in the boat" not in script.prompt()
 
@@ -67,7 +67,7 @@ async def test_s25_the_next_message_restarts_with_the_opening(harness: StoryHarn
     mara, _, hers, _ = await met(harness, script)
     await harness.story.reset(mara, "Mara")
     script.replies = ["Good evening, whoever you are."]
-    script.shapes.pop("StateUpdate")
+    script.shapes.pop("TurnAnalysis")
     await harness.say(hers, "Hello?")
     assert harness.texts(hers) == ["The lamp is lit, Ana.", "Hello?", "Good evening, whoever you are."]
     chat = harness.story.chats.chat(hers)
@@ -90,7 +90,7 @@ async def test_s25_a_reset_can_be_undone_as_a_whole(harness: StoryHarness, scrip
     await harness.story.undo_rewind(hers)
     assert state(harness) == before
     assert harness.memories_of(mara) == memories
-    script.shapes.pop("StateUpdate")
+    script.shapes.pop("TurnAnalysis")
     await harness.say(own, "What nests in the tower?")
     assert "The heron nests in the tower." in script.prompt()
     await harness.say(his, "Mara, and the otter?", speaker=mara)
@@ -178,3 +178,25 @@ async def test_s25_memories_from_before_a_reset_do_not_return_when_an_older_rewi
     assert "The heron is mine." in harness.memories_of(theo.id)
     assert harness.memories_of(mara.id) == []
     assert (relationship(harness, mara.id).affinity, relationship(harness, mara.id).knowledge) == (50, ())
+
+
+async def test_s25_a_reset_is_undone_until_a_chat_begins_again(harness: StoryHarness, script: ScriptedModel) -> None:
+    mara = await harness.create_character()
+    first, second = await harness.start_chat(mara), await harness.start_chat(mara)
+    await harness.say(first, "The key is mauve.")
+    assert not await harness.story.can_undo_reset(mara.id)
+    assert await harness.story.emptied_by_reset(first) == ""
+    with pytest.raises(BadPoint):
+        await harness.story.undo_reset(mara.id)
+    await harness.story.reset(mara.id, "Mara")
+    assert await harness.story.emptied_by_reset(first) == mara.id
+    await harness.story.undo_reset(mara.id)
+    assert harness.texts(first)[0] == "The key is mauve."
+    assert "The key is mauve." in " ".join(harness.memories_of(mara.id))
+    assert await harness.story.emptied_by_reset(first) == ""
+    await harness.story.reset(mara.id, "Mara")
+    await harness.story.restart(second)
+    assert harness.story.chats.exists(second)
+    assert not await harness.story.can_undo_reset(mara.id)
+    await harness.story.chat_list.delete(second)
+    assert await harness.story.emptied_by_reset(second) == "", "it was deleted, not reset"

@@ -7,18 +7,19 @@ keeps the result, and so does an undo.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Literal
 
 from pydantic import BaseModel
 
 from coterie.base.errors import BadPoint
 from coterie.characters import OWNER
-from coterie.conversation import AssistantTurn, UserTurn
-from coterie.eventstore import AnyEvent, NewEvent, Reset, Rewound, Superseded
+from coterie.conversation import AssistantTurn, AssistantTurnStarted, UserTurn
+from coterie.eventstore import AnyEvent, NewEvent, Ranges, Reset, Rewound, Superseded
 from coterie.memory import MemoryAdded
-from coterie.modes.story.chat_context import ChatContext, Decision, supersede
+from coterie.modes.story.chat_context import IMPORT_ACTOR, ChatContext, Decision, supersede
 from coterie.modes.story.events import (
+    DELETED_KEY_PREFIX,
     ChatForkOpened,
     GuestJoined,
     GuestLeft,
@@ -29,10 +30,11 @@ from coterie.modes.story.events import (
     SceneClosed,
     SceneOpened,
 )
-from coterie.modes.story.fork import COPIED_KEY_PREFIX, ForkRelationships
+from coterie.modes.story.history.fork import COPIED_KEY_PREFIX, ForkRelationships
+from coterie.modes.story.history.reset import CharacterResets
+from coterie.modes.story.history.turn_changes import TurnChanges
 from coterie.modes.story.projections import RELATIONSHIP_KINDS
 from coterie.modes.story.queries import Chat
-from coterie.modes.story.reset import CharacterResets
 
 LostKind = Literal["turns", "scenes", "edges", "memories", "guests", "edits"]
 _LOST_TEXT_LENGTH = 120
@@ -61,11 +63,14 @@ class ChatRewindImpact(BaseModel):
 
 
 class Rewind:
-    def __init__(self, context: ChatContext, relationships: ForkRelationships, resets: CharacterResets) -> None:
+    def __init__(
+        self, context: ChatContext, relationships: ForkRelationships, resets: CharacterResets, changes: TurnChanges
+    ) -> None:
         self._context = context
         self._store = context.store
         self._relationships = relationships
         self._resets = resets
+        self._changes = changes
 
     async def preview(self, room: str, turn: str) -> ChatRewindImpact:
         """What a rewind to a turn would take back."""
@@ -87,13 +92,19 @@ class Rewind:
 
             async def decide() -> Decision:
                 chat, seq = context.chats.chat(room), context.end_of_turn(room, turn)
-                late, reset = await context.late_events(room, seq), await self._resets.before_reset(room, seq)
-                fork_events = await self._reopen_fork(chat, seq, late, turn)
+                late = await context.late_events(room, seq)
+                gone, restored = await self._changes.kept_at(room, seq)
+                hidden = {*await self._resets.before_reset(room, seq), *gone}
+                counting = (self._store.reader.active(room, seq) - _ranges(gone)) | _ranges(restored)
+                fork_events = await self._reopen_fork(chat, seq, late, turn, counting)
                 # The starting relationships of a reopened fork already include the late changes to them.
                 kept = [event.seq for event in late if not fork_events or event.kind not in RELATIONSHIP_KINDS]
                 new_events = [NewEvent(room, Rewound(to=seq), OWNER)]
-                if kept or reset:
-                    new_events.append(NewEvent(room, supersede(reset, kept), OWNER))
+                if imported := context.imported_alternatives(room, seq):
+                    new_events.append(NewEvent(room, supersede(imported), IMPORT_ACTOR))
+                kept += restored
+                if kept or hidden:
+                    new_events.append(NewEvent(room, supersede(sorted(hidden), sorted(kept)), OWNER))
                 return [*new_events, *fork_events], ()
 
             return (await context.decide_and_append(room, decide))[0]
@@ -117,28 +128,50 @@ class Rewind:
 
             return (await context.decide_and_append(room, decide))[0]
 
+    async def turn_before(self, room: str) -> str | None:
+        """The last turn before the last rewind: a fork there has what was rewound. None if nothing was."""
+        self._context.chats.chat(room)
+        latest = await self._store.read(room, kinds=[Rewound.kind], limit=1, newest_first=True)
+        if not latest or not isinstance(rewound := latest[0].payload, Rewound) or rewound.redo:
+            return None
+        lost = self._store.reader.active(room, latest[0].seq - 1).after(rewound.to)
+        events = self._store.reader.events_at(room, lost)
+        begun = [event.turn for event in events if isinstance(event.payload, UserTurn | AssistantTurnStarted)]
+        return begun[-1] if begun else None
+
     async def _undoable_rewind(self, room: str) -> tuple[AnyEvent, list[int]]:
         """The rewind or reset that can still be undone, and the seqs of job results since, which stay."""
         latest = await self._store.read(room, kinds=[Rewound.kind, Reset.kind], limit=1, newest_first=True)
-        if latest and not (isinstance(latest[0].payload, Rewound) and latest[0].payload.redo):
-            since = await self._store.read(room, after=latest[0].seq, limit=_MAX_EVENTS_SINCE)
-            from_jobs = [event for event in since if event.actor == "story" and event.turn is not None]
-            others = [event for event in since if event not in from_jobs and event.kind not in _REWIND_KINDS]
-            if not others:
-                kept = [event for event in from_jobs if not (event.key or "").startswith(COPIED_KEY_PREFIX)]
-                return latest[0], [event.seq for event in kept]
+        if latest and (latest[0].key or "").startswith(DELETED_KEY_PREFIX):
+            raise BadPoint("This chat was deleted.", "Restore it in the list of deleted chats.")
+        if not latest:
+            raise BadPoint("Nothing was rewound in this chat.", "Rewind to a turn first.")
+        if isinstance(latest[0].payload, Rewound) and latest[0].payload.redo:
+            raise BadPoint("The last rewind was undone already.", "Rewind again if you want to go back.")
+        since = await self._store.read(room, after=latest[0].seq, limit=_MAX_EVENTS_SINCE)
+        from_jobs = [event for event in since if event.actor == "story" and event.turn is not None]
+        others = [event for event in since if event not in from_jobs and event.kind not in _REWIND_KINDS]
+        if not others:
+            kept = [event for event in from_jobs if not (event.key or "").startswith(COPIED_KEY_PREFIX)]
+            return latest[0], [event.seq for event in kept]
         raise BadPoint(
-            "There is no rewind to undo: something has been said since.", "Fork at the turn you want back instead."
+            "The rewind cannot be undone: the chat was changed since.", "Fork at the turn you want back instead."
         )
 
-    async def _reopen_fork(self, chat: Chat, seq: int, late: Sequence[AnyEvent], turn: str) -> list[NewEvent]:
+    async def _reopen_fork(
+        self, chat: Chat, seq: int, late: Sequence[AnyEvent], turn: str, counting: Ranges
+    ) -> list[NewEvent]:
         """For a fork that is rewound into its inherited past: it stays a fork, with the relationships of that point."""
         origin = self._store.reader.fork_origin(chat.room)
         if origin is None or seq > origin[1] + 2:
             return []
         opened = ChatForkOpened(title=chat.title, world=chat.room, forked_from=origin[0])
-        start = await self._relationships.starting_events(chat, seq, late, turn, chat.room)
+        start = await self._relationships.starting_events(chat, seq, late, turn, chat.room, counting)
         return [NewEvent(chat.room, opened, OWNER), *start]
+
+
+def _ranges(seqs: Iterable[int]) -> Ranges:
+    return Ranges((seq, seq) for seq in seqs)
 
 
 def _lost_item(event: AnyEvent) -> LostItem | None:

@@ -19,7 +19,7 @@ async def test_s23_the_preview_counts_what_changes(harness: StoryHarness, script
     first = await harness.say(room, "One.")
     late = await harness.story.send_message(room, "Two, whose work is done later.")
     await harness.story.replies.wait(room)
-    script.shapes["SceneCheck"] = {"closed": True, "why": "place", "minutes": 1}
+    script.shapes["TurnAnalysis"] = {"scene_end": "place", "evidence": "three", "minutes": 1}
     await harness.say(room, "Three.")
     await harness.story.invite(room, theo.id)
     await harness.say(room, "Four.")
@@ -84,9 +84,15 @@ async def test_s23_rewind_restores_the_exact_state_of_the_turn_and_undo_is_exact
     room, other = await harness.start_chat(mara), await harness.start_chat(theo)
     states = []
     for number in range(6):
-        set_relationship_update(script, number - 2, f"Ana said {number}")
-        script.shapes["SceneCheck"] = {"minutes": number, "closed": number == 3, "why": "done"}
-        script.shapes["Significance"] = {"significance": number % 4}
+        set_relationship_update(
+            script,
+            number - 2,
+            f"Ana said {number}",
+            minutes=number,
+            scene_end="done" if number == 3 else "",
+            evidence="message",
+            significance=number % 4,
+        )
         if number == 2:
             await harness.story.invite(room, theo.id)
         begun = await harness.say(room, f"Message {number}.", speaker=mara.id)
@@ -116,9 +122,7 @@ async def test_s23_late_results_of_rewound_turns_are_dropped_and_of_kept_turns_k
     await harness.story.rewind(room, kept.reply)
     await harness.run_jobs()
     assert harness.memories_of(mara.id) == ["Kept.", "Reply number 1."]
-    assert not [
-        text for shape in ("StateUpdate", "Significance") for text in script.questions(shape) if "Rewound" in text
-    ]
+    assert not [text for text in script.questions("TurnAnalysis") if "Rewound" in text]
     assert {state for (state,) in harness.store.query("SELECT DISTINCT state FROM job")} == {"done", "withdrawn"}
     # Undoing the rewind keeps the results for the kept turn, and the other jobs run then.
     await harness.story.undo_rewind(room)
@@ -148,7 +152,7 @@ async def test_s23_undo_is_possible_until_a_new_message_and_then_forking_is(
     await harness.story.rewind(room, replies[0])
     set_relationship_update(script, -1)
     await harness.say(room, "Something new.")
-    with pytest.raises(BadPoint, match="something has been said since") as told_so:
+    with pytest.raises(BadPoint, match="the chat was changed since") as told_so:
         await harness.story.undo_rewind(room)
     assert "Fork" in told_so.value.fix
     back = await harness.story.fork(room, replies[2])

@@ -51,6 +51,37 @@ class CharacterResets:
             [new_event._replace(key=f"reset:{reset_id}:{number}") for number, new_event in enumerate(new_events)]
         )
 
+    async def undoable(self, character_id: str) -> AnyEvent | None:
+        """The last reset of a character, unless it was undone, or one of its chats began again since."""
+        resets = await self._resets_after(f"cast:{character_id}", 0)
+        if not resets:
+            return None
+        prefix = (resets[-1].key or "").rpartition(":")[0]
+        emptied = [one for one in self._store.reader.by_key_prefix(f"{prefix}:") if isinstance(one.payload, Reset)]
+        restarted = any(self._context.chats.exists(one.stream) for one in emptied)
+        return None if restarted else resets[-1]
+
+    async def undo(self, character_id: str) -> None:
+        """Undo the last reset of a character as a whole."""
+        name = self._characters.get(character_id).name
+        reset = await self.undoable(character_id)
+        if reset is None:
+            raise BadPoint(
+                f"There is no reset of {name} that can be undone.", "What came before a reset stays in the log."
+            )
+        await self._store.append(await self.undo_events(reset))
+
+    async def emptied(self, room: str) -> str:
+        """The character whose reset emptied a chat that has not begun again since; empty if that is not so."""
+        if self._context.chats.exists(room):
+            return ""
+        last = await self._store.read(room, kinds=[Reset.kind, Rewound.kind], newest_first=True, limit=1)
+        key = (last[0].key or "") if last else ""
+        if not last or not isinstance(last[0].payload, Reset) or not key.startswith("reset:"):
+            return ""
+        events = self._store.reader.by_key_prefix(f"{key.rpartition(':')[0]}:")
+        return next((event.payload.bot for event in events if isinstance(event.payload, CharacterReset)), "")
+
     async def undo_events(self, reset: AnyEvent) -> list[NewEvent]:
         """The events that undo a whole reset, given one of its events."""
         prefix = (reset.key or "").rpartition(":")[0]
@@ -101,8 +132,11 @@ class CharacterResets:
 
     async def _resets_since(self, event: AnyEvent) -> list[AnyEvent]:
         """The resets of one character that count, from this one on."""
-        later = await self._store.history(event.stream, after=event.seq - 1)
-        return [later_event for later_event in later if isinstance(later_event.payload, CharacterReset)]
+        return await self._resets_after(event.stream, event.seq - 1)
+
+    async def _resets_after(self, stream: str, seq: int) -> list[AnyEvent]:
+        later = await self._store.history(stream, after=seq)
+        return [event for event in later if isinstance(event.payload, CharacterReset)]
 
     def _require_not_restarted(self, reset: AnyEvent) -> None:
         if self._context.chats.exists(reset.stream):

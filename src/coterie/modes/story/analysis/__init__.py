@@ -1,0 +1,1 @@
+"""What follows from an exchange: rules and one model call that update relationships, memories and the scene."""

@@ -1,0 +1,1 @@
+"""How models write in a chat: sampler presets, values and notes, per chat and per character."""

@@ -1,0 +1,1 @@
+"""Rewinding, forking and resetting: what takes back parts of a chat, or continues it from an earlier point."""

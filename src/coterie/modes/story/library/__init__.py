@@ -1,0 +1,1 @@
+"""The list of chats: pinned, tagged, archived and deleted ones, and the tree of forks."""
