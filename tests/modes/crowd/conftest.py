@@ -9,7 +9,7 @@ import pytest
 from coterie.modes.crowd.personas import Persona
 from coterie.modes.crowd.protocol import ChatAuthor, ChatPost
 from coterie.modes.crowd.session.replay import Simulation, admission_for
-from coterie.modes.crowd.session.stream_context import Script, script_contexts
+from coterie.modes.crowd.session.stream_context import StreamScript, script_contexts
 from coterie.modes.crowd.settings import SHIPPED_CONFIGS, CrowdConfigs, RoomConfig
 
 Play = Callable[..., Simulation]
@@ -27,12 +27,12 @@ def room(configs: CrowdConfigs) -> RoomConfig:
 
 
 @pytest.fixture(scope="session")
-def script() -> Script:
-    return Script.read(SHIPPED_CONFIGS / "streams" / "left-door.toml")
+def script() -> StreamScript:
+    return StreamScript.read(SHIPPED_CONFIGS / "streams" / "left-door.toml")
 
 
 @pytest.fixture
-def play(configs: CrowdConfigs, room: RoomConfig, script: Script) -> Play:
+def play(configs: CrowdConfigs, room: RoomConfig, script: StreamScript) -> Play:
     def played(
         minutes: float = 5,
         *,
@@ -42,7 +42,7 @@ def play(configs: CrowdConfigs, room: RoomConfig, script: Script) -> Play:
         seed: int = 7,
         workers: int = 1,
         rules: RoomConfig | None = None,
-        stream_script: Script | None = None,
+        stream_script: StreamScript | None = None,
     ) -> Simulation:
         """Run a simulation; `people` are seconds, name and text."""
         config = rules or room

@@ -7,7 +7,7 @@ from types import FrameType
 
 from bench.persona_cost import crowd
 from coterie.modes.crowd.session.replay import Simulation, admission_for
-from coterie.modes.crowd.session.stream_context import Script, script_contexts
+from coterie.modes.crowd.session.stream_context import StreamScript, script_contexts
 from coterie.modes.crowd.settings import SHIPPED_CONFIGS, CrowdConfigs
 
 START = 1_767_225_600_000
@@ -19,7 +19,7 @@ def calls_per_persona(count: int) -> float:
     personas = crowd(count)
     room = configs.room("late-shift").model_copy(update={"roster": tuple(persona.name for persona in personas)})
     simulation = Simulation(room, personas, admission_for(room, personas, configs.moderator(room)), start_ms=START)
-    script = Script.read(SHIPPED_CONFIGS / "streams" / "left-door.toml")
+    script = StreamScript.read(SHIPPED_CONFIGS / "streams" / "left-door.toml")
     contexts = list(script_contexts(script, room.name, START, minutes=MINUTES))
     calls = 0
 

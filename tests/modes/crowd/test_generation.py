@@ -6,7 +6,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from coterie.modes.crowd.generation import length_problem, remove_unpaired_marks, shorten
+from coterie.llm import Models, ModelsSettings, TextDelta
+from coterie.llm.messages import CompletionRequest
+from coterie.llm.recording import RecordedCall, ReplayProvider
+from coterie.llm.settings import ProviderSettings
+from coterie.modes.crowd.generation import LineRules, ModelLineWriter, length_problem, remove_unpaired_marks, shorten
+from coterie.modes.crowd.prompts import LineRequest
+from coterie.modes.crowd.settings import CrowdConfigs
 
 LONG = "and then the lever went down and the bread was on fire and nobody in the whole kitchen had a bucket of water"
 
@@ -50,3 +56,40 @@ def test_c7_shortening_keeps_a_prefix_and_is_idempotent(text: str) -> None:
     once = shorten(text)
     assert text.startswith(once)
     assert shorten(once) == once
+
+
+async def test_c7_a_slow_model_is_asked_for_fewer_lines_and_the_trace_says_so(configs: CrowdConfigs) -> None:
+    def answer(_: object) -> RecordedCall:
+        return RecordedCall(chunks=((30_000_000, TextDelta(text="the copper kettle is humming")),))
+
+    settings = ModelsSettings(roles={"crowd": ("embedded/script",)})
+    models = Models(settings, providers={"embedded": ReplayProvider("embedded", default=answer, speed=1.0)})
+    writer = ModelLineWriter(models, LineRules(180), "den")
+    nonna = configs.personas()["nonna_exe"]
+    lines = [await writer.write(LineRequest(nonna, tick, "base", tick, stand_in=True), 0.1) for tick in range(8)]
+    assert {line.outcome for line in lines} == {"written"}
+    assert "not written within" in lines[0].fallback
+    assert any("busy" in line.fallback for line in lines)
+    assert any("not written within" in line.fallback for line in lines[2:]), "it is tried again later"
+    to_person = LineRequest(nonna, 9, "mention", 9, recipient="ana", recipient_is_person=True)
+    assert "not written within" in (await writer.write(to_person, 0.1)).fallback  # a person is always worth asking
+    await models.close()
+
+
+@pytest.mark.parametrize(("role", "asks"), [({}, True), ({"crowd": ("hosted/large",)}, False)])
+async def test_c7_the_bundled_model_is_asked_for_several_candidates_at_once(
+    configs: CrowdConfigs, role: dict[str, tuple[str, ...]], asks: bool
+) -> None:
+    asked: list[CompletionRequest] = []
+
+    def answer(request: CompletionRequest) -> RecordedCall:
+        asked.append(request)
+        return RecordedCall(say="the copper kettle is humming")
+
+    providers = {name: ReplayProvider(name, default=answer) for name in ("embedded", "hosted")}
+    settings = ModelsSettings(roles=role, providers={"hosted": ProviderSettings(base_url="http://127.0.0.1:9/v1")})
+    models = Models(settings, providers=providers)
+    writer = ModelLineWriter(models, LineRules(180), "den")
+    await writer.write(LineRequest(configs.personas()["nonna_exe"], 1, "base", 1), 20)
+    assert [request.prompt.script is not None for request in asked] == [asks]
+    await models.close()

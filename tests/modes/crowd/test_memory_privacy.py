@@ -20,7 +20,7 @@ from coterie.llm.recording import RecordedCall, ReplayProvider
 from coterie.llm.router import Models
 from coterie.llm.settings import ModelsSettings
 from coterie.memory import Memory
-from coterie.modes.crowd import ChatAuthor, ChatPost, CrowdRoom, CrowdService
+from coterie.modes.crowd import ChatAuthor, ChatPost, CrowdRoom, CrowdService, CrowdSettings
 from coterie.modes.crowd.errors import BadCrowdConfig
 from coterie.modes.crowd.memory import PersonaMemory
 from coterie.modes.crowd.personas import character_id, persona_from_character
@@ -45,7 +45,9 @@ class Attic:
         player = ReplayProvider("embedded", default=self._answer)
         settings = ModelsSettings(roles={"crowd": ("embedded/script",)})
         self.models = Models(settings, store=self.store, providers={"embedded": player})
-        self.service = CrowdService(self.store, self.memory, self.models, self.clock, folder / "configs")
+        self.service = CrowdService(
+            self.store, self.memory, self.models, self.clock, folder / "configs", CrowdSettings()
+        )
 
     def _answer(self, request: CompletionRequest) -> RecordedCall:
         text = "\n".join(message.text for message in request.prompt.messages)

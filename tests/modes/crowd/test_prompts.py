@@ -10,7 +10,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from coterie.modes.crowd.prompts import LineRequest, build_instructions, build_messages, describe_situation
+from coterie.llm.embedded.script import script_text
+from coterie.modes.crowd.prompts import (
+    LineRequest,
+    build_instructions,
+    build_messages,
+    build_script,
+    describe_situation,
+)
 from coterie.modes.crowd.settings import CrowdConfigs
 
 PERSONA = CrowdConfigs().persona("salt_lamp")
@@ -67,6 +74,36 @@ def test_c7_no_text_from_outside_can_forge_a_line_of_a_prompt(
     for message in build_messages(request):
         categories = {unicodedata.category(each) for each in message.text if each not in "\n\u200c\u200d"}
         assert categories.isdisjoint({"Cc", "Cf", "Cs", "Zl", "Zp"})
+
+
+@given(HOSTILE, HOSTILE, HOSTILE, HOSTILE, HOSTILE)
+@settings(max_examples=150)
+def test_c7_no_text_from_outside_can_forge_a_line_of_a_script(
+    name: str, text: str, shown: str, transcript: str, memory: str
+) -> None:
+    request = replace(
+        REQUEST,
+        recipient=name,
+        recipient_is_person=True,
+        answered_text=text,
+        on_screen=(shown,),
+        transcript=transcript,
+        memories=(memory,),
+    )
+    preface, *blocks = script_text(build_script(request)).split("\n\n")
+    assert len(preface.splitlines()) == 1
+    situation = blocks[-1].splitlines()
+    assert len(situation) == bool(transcript) + 1 + bool(name) + 1, "one line each, and the label of the persona"
+    assert situation[-1] == "salt_lamp:"
+    assert sum(line.startswith("Streamer:") for line in situation) == bool(transcript)
+    assert all(len(block.splitlines()) == 2 for block in blocks[:-1]), "a cue and the persona's answer"
+
+
+def test_c7_the_examples_of_a_script_end_with_the_present_situation() -> None:
+    script = build_script(replace(REQUEST, because="event", event="fail", transcript="oh no, I fell"))
+    assert [line.text for line in script.examples[-1]][1] in PERSONA.complete_lines("fail")
+    assert script.lines[-1].text == "oh no, I fell"
+    assert set(script.author_lines) == set(PERSONA.complete_lines())
 
 
 def test_c7_ordinary_text_is_quoted_as_it_is() -> None:

@@ -12,9 +12,11 @@ from coterie.base.supervisor import Supervisor
 from coterie.llm.recording import RecordedCall
 from coterie.memory import Memory
 from coterie.modes.crowd import ChatAuthor, ChatPost, CrowdRuled, CrowdService, MessageRefused, service
-from coterie.modes.crowd.events import CrowdGoverned
+from coterie.modes.crowd.events import CrowdEdited, CrowdGoverned, CrowdTicked, SpeakDecision
 from coterie.modes.crowd.gateway import Gateway
 from coterie.modes.crowd.session.replay import Replay, last_session_events
+from coterie.modes.crowd.session.session import LiveSession, Session
+from coterie.modes.crowd.settings import CrowdConfigs, CrowdSettings
 from tests.modes.crowd.test_service import ROOM, CrowdFixture
 
 
@@ -82,7 +84,9 @@ async def test_c5_an_invalid_edit_keeps_the_rules_and_is_reported(
     monkeypatch.setattr(service, "RELOAD_S", 0.01)
     place = FilesFixture(tmp_path)
     supervisor = Supervisor()
-    crowd = CrowdService(place.store, Memory(place.store), place.models, place.service._clock, place.folder, supervisor)
+    crowd = CrowdService(
+        place.store, Memory(place.store), place.models, place.service._clock, place.folder, CrowdSettings(), supervisor
+    )
     place.edit("[limits]\nfollowers_only = true\n")
     room = await crowd.room("attic")
     place.edit("[limits]\nfollowers_only = 'perhaps'\n")
@@ -112,19 +116,57 @@ async def test_c5_a_deleted_or_undecodable_file_does_not_end_the_room(place: Fil
         assert await place.post(room.gateway) == ""
 
 
-async def test_c5_an_edited_persona_applies_at_once_without_a_session_and_after_one(place: FilesFixture) -> None:
+async def test_c5_an_edited_persona_and_tempo_apply_at_once_and_replay(place: FilesFixture) -> None:
     room = await place.service.room("attic")
     (place.folder / "personas").mkdir()
+    file = place.folder / "personas" / "salt_lamp.toml"
     persona = "name = 'salt_lamp'\nbio = 'A lamp of salt, and that is all.'\nvoice = 'glowing quietly'\n"
-    (place.folder / "personas" / "salt_lamp.toml").write_text(persona)
+    file.write_text(persona)
     place.service.reload_files()
     assert room.persona("salt_lamp").voice == "glowing quietly"
     await place.service.start("attic", str(place.tale), line_source="phrasebook")
-    (place.folder / "personas" / "salt_lamp.toml").write_text(persona.replace("quietly", "loudly"))
+    await place.wait_for_messages(3)
+    assert isinstance(room.live, LiveSession)
+    session = room.live.session
+    file.write_text(persona.replace("quietly", "loudly") + "[traits]\ntalkativeness = 0.0\n")
+    place.edit("[tuning]\nreply = 0.9\n")
     place.service.reload_files()
-    assert room.persona("salt_lamp").voice == "glowing quietly"
-    await place.service.stop("attic")
     assert room.persona("salt_lamp").voice == "glowing loudly"
+    assert session.deciders["salt_lamp"].persona.voice == "glowing loudly"
+    assert session.room.tuning.reply == 0.9
+    await place.wait_for_messages(room.gateway.admission.last_number + 3)
+    await place.service.stop("attic")
+    events = last_session_events(place.store.reader, "attic")
+    edits = [number for number, event in enumerate(events) if isinstance(event, CrowdEdited)]
+    assert len(edits) == 1
+    assert any(isinstance(event, CrowdTicked) for event in events[edits[0] :])
+    assert Replay(events, place.service.configs.moderator(room.rules)).run().identical
+
+
+def test_c5_a_persona_that_left_says_nothing_and_a_new_one_does(configs: CrowdConfigs) -> None:
+    room, personas = configs.room("late-shift"), configs.personas()
+    session = Session(room, [personas["salt_lamp"], personas["nonna_exe"]], 1, 0)
+    session.deciders["salt_lamp"].typing = True
+    session.edit(room, [personas["nonna_exe"], personas["bread_ian"]])
+    assert session.deciders["salt_lamp"].left
+    assert session.deciders["salt_lamp"].typing  # its line ends as it would have
+    state = session.room_state(1, 1_000)
+    assert session.deciders["salt_lamp"].decide(state).why_not == "it has left the room"
+    session.decide(state)
+    assert set(session.recent_decisions) == {"salt_lamp", "nonna_exe", "bread_ian"}
+    session.edit(room, [personas["salt_lamp"]])
+    assert not session.deciders["salt_lamp"].left
+
+
+def test_c5_lines_of_a_running_session_follow_an_edit_of_stand_in(configs: CrowdConfigs) -> None:
+    room = configs.room("late-shift")
+    session = Session(room, configs.personas_in(room), 1, 0)
+    state = session.room_state(1, 1_000)
+    decision = SpeakDecision(persona="salt_lamp", because="base", p=1, roll=0, parts={}, seed=1)
+    assert session.line_request(decision, state).stand_in
+    tempo = room.tempo.model_copy(update={"stand_in": False})
+    session.edit(room.model_copy(update={"tempo": tempo}), configs.personas_in(room))
+    assert not session.line_request(decision, state).stand_in
 
 
 async def test_c3_the_latest_of_file_and_ruling_counts_also_after_a_restart(place: FilesFixture) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Iterable, Sequence
 from pathlib import Path
 
 import pytest
@@ -32,7 +32,7 @@ from coterie.modes.crowd import (
 from coterie.modes.crowd.decisions import Decision, RoomState
 from coterie.modes.crowd.errors import BadCrowdConfig
 from coterie.modes.crowd.session.session import Session
-from coterie.modes.crowd.settings import RoomConfig
+from coterie.modes.crowd.settings import CrowdSettings, RoomConfig
 
 TALE = "".join(
     f'[[line]]\nat = {number * 0.2:.1f}\nsay = "chat, which door, number {number}?"\nevent = "chat_question"\n'
@@ -62,7 +62,9 @@ class CrowdFixture:
         player = ReplayProvider("embedded", default=lambda _: answer)
         self.models = Models(settings, store=self.store, providers={"embedded": player})
         clock = SystemClock()
-        self.service = CrowdService(self.store, Memory(self.store, clock=clock), self.models, clock, folder / "configs")
+        self.service = CrowdService(
+            self.store, Memory(self.store, clock=clock), self.models, clock, folder / "configs", CrowdSettings()
+        )
 
     async def wait_for_messages(self, count: int) -> None:
         """Wait until the room has this many messages."""
@@ -187,10 +189,10 @@ async def test_a_session_that_fails_is_started_again(place: CrowdFixture, monkey
     faults = iter([RuntimeError("fault")])
     decide = Session.decide
 
-    def failing_once(session: Session, state: RoomState) -> list[Decision]:
+    def failing_once(session: Session, state: RoomState, names: Iterable[str] | None = None) -> list[Decision]:
         if (fault := next(faults, None)) is not None:
             raise fault
-        return decide(session, state)
+        return decide(session, state, names)
 
     monkeypatch.setattr(Session, "decide", failing_once)
     room = await place.service.start("attic", str(place.tale), line_source="phrasebook")

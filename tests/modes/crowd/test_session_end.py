@@ -4,16 +4,27 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator
+from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
 
-from coterie.eventstore import Store
+from coterie.eventstore import Event, Store
 from coterie.llm.recording import RecordedCall
 from coterie.memory import Memory
-from coterie.modes.crowd import BadRecording, ChatAuthor, ChatPost, CrowdRoom, CrowdService, StreamContext
+from coterie.messaging import PersonalNotice
+from coterie.modes.crowd import (
+    BadRecording,
+    ChatAuthor,
+    ChatPost,
+    CrowdRoom,
+    CrowdService,
+    CrowdSettings,
+    StreamContext,
+)
 from coterie.modes.crowd.events import CrowdClosed
 from coterie.modes.crowd.memory import PersonaMemory
+from coterie.modes.crowd.service import _notice_of_end
 from coterie.modes.crowd.session.stream_context import RollingContext
 from tests.modes.crowd.test_service import CrowdFixture
 
@@ -95,7 +106,9 @@ async def test_c12_talk_right_before_a_crash_is_remembered_at_the_next_start(
     monkeypatch.undo()
 
     def restarted() -> CrowdService:
-        return CrowdService(place.store, Memory(place.store), place.models, place.service._clock, tmp_path / "configs")
+        return CrowdService(
+            place.store, Memory(place.store), place.models, place.service._clock, tmp_path / "configs", CrowdSettings()
+        )
 
     service = restarted()
     await service.recover()
@@ -131,7 +144,7 @@ async def test_c12_a_failure_to_remember_does_not_end_the_session(
 
 
 async def test_c19_a_failing_session_says_why_it_ended(place: CrowdFixture) -> None:
-    async def broken() -> AsyncIterator[StreamContext]:
+    async def broken(_: float) -> AsyncIterator[StreamContext]:
         for error in [BadRecording("The tape is torn.", "Use another one.")]:
             raise error
         yield RollingContext("attic").add("never", 1)
@@ -168,3 +181,13 @@ async def test_c7_a_line_that_fails_is_recorded_and_the_persona_speaks_again(
     assert "a bug" in failed[0]["why"]
     authors = {each["persona"] for each in failed}
     assert authors & {each["persona"] for each in written if each["outcome"] == "written"}
+
+
+def test_p2_only_a_session_that_ended_early_is_a_notice() -> None:
+    def closed(reason: str) -> PersonalNotice | None:
+        payload, now = CrowdClosed(at_ms=1, reason=reason), datetime.now(UTC)
+        return _notice_of_end(Event(1, "room:attic", 1, CrowdClosed.kind, 1, payload, now, "system", None, None, None))
+
+    assert closed("") is None
+    notice = closed("The stream does not answer.")
+    assert notice == PersonalNotice("you", "The live chat attic ended early: The stream does not answer.")

@@ -1,4 +1,5 @@
-"""Whether a persona speaks at a tick, and why: p = base × event × interest × mention × trend × damping.
+"""Whether a persona speaks at a tick, and why: p = base × event × interest × mention × trend ×
+damping × relationship.
 
 `RoomState` is computed once per tick and shared by all personas. A decision depends on the persona's own state, the
 room state and a random number derived from names, so it is the same in every process and in any order.
@@ -15,6 +16,7 @@ from typing import NamedTuple
 from coterie.modes.crowd.chat_signals import SpamFilter, SpamVerdict, chat_keywords
 from coterie.modes.crowd.personas import Persona
 from coterie.modes.crowd.protocol import ChatMessage, SpeakReason, StreamContext, StreamEvent, Trends
+from coterie.modes.crowd.relationships import FRIENDLY, relationship_factor
 from coterie.modes.crowd.settings import RoomConfig
 
 _MAX_ENTRIES = 400
@@ -27,7 +29,12 @@ _ADDRESSED_WINDOW_MS = 20_000
 _MAX_PERSONA_MESSAGES = 6
 _MIN_EVENT_BOOST = 1.4
 """An event whose boost has fallen below this no longer counts."""
-_FACTORS = ("base", "event", "interest", "mention", "trend", "damping")
+FACTORS = ("base", "event", "interest", "mention", "trend", "damping", "relationship")
+"""The factors of the probability of speaking."""
+_GREETING = 4.0
+"""Factor for the first message of a person that a persona likes."""
+_TEASE = 3.0
+"""Factor for a message of a person that a persona dislikes, if it is one that teases."""
 
 
 @dataclass(slots=True)
@@ -40,6 +47,8 @@ class ChatEntry:
     words: frozenset[str]
     spam_verdict: SpamVerdict
     answered_by: set[str] = field(default_factory=set)
+    arrives: bool = False
+    """Whether it is the first message of its author in this session."""
 
     @property
     def from_person(self) -> bool:
@@ -56,6 +65,7 @@ class ChatHistory:
         self.last_person_ms = -(10**15)
         self.last_number = 0
         self._by_id: dict[str, ChatEntry] = {}
+        self._present: set[str] = set()
         self.spam_filter = SpamFilter()
 
     def add(self, message: ChatMessage) -> ChatEntry:
@@ -64,6 +74,8 @@ class ChatHistory:
         entry = ChatEntry(message, chain, frozenset(chat_keywords(message.text)), self.spam_filter.check(message))
         if not entry.spam_verdict.is_spam and chain == 0:
             self.last_person_ms = message.ts
+            entry.arrives = message.author.name not in self._present
+            self._present.add(message.author.name)
         if replied_to is not None:
             replied_to.answered_by.add(message.author.name)
         self.recent.append(entry)
@@ -151,7 +163,8 @@ def compute_room_state(
     return RoomState(
         tick=tick,
         at_ms=at_ms,
-        keywords=frozenset(context.keywords) | frozenset(chat_keywords(context.summary))
+        keywords=frozenset(context.keywords)
+        | frozenset(chat_keywords(context.latest if context.latest is not None else context.summary))
         if context is not None
         else frozenset(),
         event=event,
@@ -198,27 +211,36 @@ class Decision(NamedTuple):
     damping: float = 1.0
     target: ChatEntry | None = None
     why_not: str = ""
+    relationship: float = 1.0
 
     @property
     def factors(self) -> dict[str, float]:
-        return {name: round(getattr(self, name), 6) for name in _FACTORS}
+        return {name: round(getattr(self, name), 6) for name in FACTORS}
 
 
 class PersonaDecider:
     """Decides for one persona; keeps whether it is typing and when it last spoke."""
 
-    def __init__(self, persona: Persona, room: RoomConfig, seed: int) -> None:
+    def __init__(
+        self, persona: Persona, room: RoomConfig, seed: int, relationships: Mapping[str, float] | None = None
+    ) -> None:
         self.persona = persona
+        self.relationships = dict(relationships or {})
+        """Person → how the persona stands to them, from -1 to 1."""
         self.traits = persona.traits
         self._room = room
         self._seed = seed
         self._interests = frozenset(persona.interests)
         self._dislikes = frozenset(persona.dislikes)
         self.typing = False
+        self.left = False
+        """Whether the persona was removed from the room during the session."""
         self.last_spoke_ms = -(10**15)
 
     def decide(self, state: RoomState) -> Decision:
         name, tuning = self.persona.name, self._room.tuning
+        if self.left:
+            return Decision(name, state.tick, False, "base", 0.0, 1.0, why_not="it has left the room")
         if self.typing:
             return Decision(name, state.tick, False, "base", 0.0, 1.0, why_not="it is writing already")
         if self.persona.is_asleep(state.at_ms):
@@ -238,16 +260,18 @@ class PersonaDecider:
         because: SpeakReason = "event" if state.event is not None else "trend" if trend > 1.5 else "base"
         target, mention, damping = self._target(state, addressed_by)
         event = state.event_boost if target is None or target.from_person else 1.0
+        relationship = 1.0
         if target is not None:
-            because = "reply"
+            because, relationship = self._stance(target)
             trend = 1.0 if not target.from_person else trend
             interest *= self._interest_factor(target.words)
-        p = min(1.0, base * event * interest * mention * trend * damping)
+        p = min(1.0, base * event * interest * mention * trend * damping * relationship)
+        factors = (base, event, interest, mention, trend, damping)
         if p < _MIN_PROBABILITY:
-            return Decision(name, state.tick, False, because, p, 1.0, base, event, interest, mention, trend, damping)
+            return Decision(name, state.tick, False, because, p, 1.0, *factors, relationship=relationship)
         roll = derive_random(self._seed, name, state.tick, "speak")
         return Decision(
-            name, state.tick, roll < p, because, p, roll, base, event, interest, mention, trend, damping, target
+            name, state.tick, roll < p, because, p, roll, *factors, target=target, relationship=relationship
         )
 
     def line_seed(self, tick: int) -> int:
@@ -275,6 +299,18 @@ class PersonaDecider:
             damping,
             entry,
         )
+
+    def _stance(self, target: ChatEntry) -> tuple[SpeakReason, float]:
+        """Why it would answer this message, and the factor of its relationship to the author."""
+        relationship = self.relationships.get(target.message.author.name, 0.0) if target.from_person else 0.0
+        if not relationship:
+            return "reply", 1.0
+        factor = relationship_factor(relationship, max(self.traits.contrarian, self.traits.meme_level))
+        if relationship >= FRIENDLY and target.arrives:
+            return "greeting", factor * _GREETING
+        if relationship <= -FRIENDLY and factor > 1:
+            return "tease", factor * _TEASE
+        return "reply", factor
 
     def _interest_factor(self, words: frozenset[str]) -> float:
         if not words:

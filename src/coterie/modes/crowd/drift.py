@@ -6,17 +6,19 @@ reason and the messages behind it; spam never counts. Each session makes a snaps
 
 from __future__ import annotations
 
+import asyncio
 import json
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass, field
-from typing import Any
+from typing import Any, TypeVar
 
 from coterie.eventstore import NewEvent, Store
 from coterie.modes.crowd.decisions import ChatEntry
 from coterie.modes.crowd.errors import DriftRefused
 from coterie.modes.crowd.events import CrowdDrifted, CrowdDriftFrozen, CrowdDriftReverted, room_stream
 from coterie.modes.crowd.personas import Persona, Traits
+from coterie.modes.crowd.relationships import Relationships, message_tone
 
 MAX_STEP_PER_SESSION = 0.05
 MAX_TOTAL_DRIFT = 0.25
@@ -25,8 +27,19 @@ _MAX_ACQUIRED = 3
 """A persona may always have this many beyond its authored interests."""
 _MIN_TOPIC_MESSAGES = 3
 _MAX_EVIDENCE = 5
+_MAX_COUNTED = 2_000
+"""More messages of a kind do not change a persona further."""
+_NOTICEABLE = 0.04
+"""A trait that changed by this much is mentioned in the prompt."""
 _DECIMALS = 4
 
+_TENDENCIES = {
+    "talkativeness": ("talk more than you used to", "talk less than you used to"),
+    "meme_level": ("join in with the chat's jokes more", "keep out of the chat's jokes more"),
+    "helpfulness": ("help people more", "help people less"),
+    "contrarian": ("contradict more", "contradict less"),
+    "warmth": ("are warmer", "are cooler"),
+}
 TRAITS = ("talkativeness", "meme_level", "helpfulness", "contrarian", "warmth")
 
 
@@ -41,23 +54,56 @@ class SessionActivity:
     """Messages of people that mention it."""
     reactions: int = 0
     """Its lines that were caused by an event or a trend."""
+    tones: dict[str, list[tuple[float, str]]] = field(default_factory=dict)
+    """Person → tone and id of each message to the persona."""
 
     @classmethod
     def from_history(cls, name: str, history: Iterable[ChatEntry]) -> SessionActivity:
-        entries = list(history)
-        by_id = {entry.message.id: entry for entry in entries}
-        activity = cls()
-        for entry in entries:
-            if entry.message.author.name == name:
-                activity.lines_said += 1
-                trace = entry.message.trace
-                activity.reactions += trace is not None and trace.because in ("event", "trend")
-                replied_to = by_id.get(entry.message.reply_to or "")
-                if replied_to is not None and replied_to.from_person and not replied_to.spam_verdict.is_spam:
-                    activity.answered.append(replied_to)
-            elif entry.from_person and not entry.spam_verdict.is_spam and name in entry.message.mentions:
-                activity.mentioned_in.append(entry)
-        return activity
+        tracker = ActivityTracker([name])
+        by_id: dict[str, ChatEntry] = {}
+        for entry in history:
+            by_id[entry.message.id] = entry
+            tracker.add(entry, by_id.get(entry.message.reply_to or ""))
+        return tracker.activities[name]
+
+
+class ActivityTracker:
+    """What happens to each persona during a session, message by message, so that long sessions count as a whole."""
+
+    def __init__(self, names: Iterable[str]) -> None:
+        self.activities = {name: SessionActivity() for name in names}
+        self.messages = 0
+
+    def join(self, name: str) -> None:
+        self.activities.setdefault(name, SessionActivity())
+
+    def add(self, entry: ChatEntry, replied_to: ChatEntry | None) -> None:
+        """Count a message; `replied_to` is the one that it answers."""
+        self.messages += 1
+        message = entry.message
+        if (own := self.activities.get(message.author.name)) is not None and not entry.from_person:
+            own.lines_said += 1
+            own.reactions += message.trace is not None and message.trace.because in ("event", "trend")
+            if replied_to is not None and replied_to.from_person and not replied_to.spam_verdict.is_spam:
+                _append(own.answered, replied_to)
+            return
+        if not entry.from_person or entry.spam_verdict.is_spam:
+            return
+        answered = replied_to.message.author.name if replied_to is not None and not replied_to.from_person else ""
+        for name in {*message.mentions, answered} & self.activities.keys():
+            activity = self.activities[name]
+            if name in message.mentions:
+                _append(activity.mentioned_in, entry)
+            if message.author.kind == "human":
+                _append(activity.tones.setdefault(message.author.name, []), (message_tone(message.text), message.id))
+
+
+T = TypeVar("T")
+
+
+def _append(items: list[T], item: T) -> None:
+    if len(items) < _MAX_COUNTED:
+        items.append(item)
 
 
 @dataclass(frozen=True)
@@ -162,16 +208,23 @@ class PersonaDrift:
         )
         return [self._snapshot(persona, number) for number in (0, *(row[0] for row in rows))]
 
-    async def apply_session(self, persona: Persona, activity: SessionActivity) -> list[DriftChange]:
-        """Store the drift of a finished session. A frozen persona does not change."""
+    async def apply_session(
+        self, persona: Persona, activity: SessionActivity, base: DriftSnapshot | None = None
+    ) -> list[DriftChange]:
+        """Store the drift of a session. A frozen persona does not change.
+
+        `base` is the persona at the session's beginning, if part of the session's drift may be stored already.
+        """
         number, frozen = self._current_number(persona)
         if frozen:
             return []
         current = self._snapshot(persona, number)
-        traits, interests, changes = compute_drift(persona, current.traits, current.interests, activity)
-        if not changes:
+        base = base or current
+        traits, interests, changes = compute_drift(persona, base.traits, base.interests, activity)
+        if not changes or (traits, interests) == (current.traits, current.interests):
             return []
         state = {"traits": traits.model_dump(), "interests": list(interests)}
+        number = base.number
         stored = tuple(asdict(change) for change in changes)
         last = self.history(persona)[-1].number
         payload = CrowdDrifted(persona=persona.name, number=last + 1, after=number, state=state, changes=stored)
@@ -192,9 +245,11 @@ class PersonaDrift:
         await self._store.append([NewEvent(self._stream, CrowdDriftFrozen(persona=persona.name, frozen=frozen), actor)])
 
     def apply_current(self, personas: Sequence[Persona]) -> list[Persona]:
-        """Return the personas with their current traits and interests."""
+        """Return the personas with their current traits and interests, and what changed in words."""
         return [
-            persona.model_copy(update={"traits": now.traits, "interests": now.interests})
+            persona.model_copy(
+                update={"traits": now.traits, "interests": now.interests, "tendencies": describe_drift(persona, now)}
+            )
             for persona in personas
             for now in [self.current(persona)]
         ]
@@ -214,3 +269,43 @@ class PersonaDrift:
         )
         parsed = json.loads(state)
         return DriftSnapshot(number, Traits(**parsed["traits"]), tuple(parsed["interests"]), tuple(json.loads(changes)))
+
+
+def describe_drift(authored: Persona, now: DriftSnapshot) -> tuple[str, ...]:
+    """How a persona differs from its file, in words for its prompt."""
+    words = []
+    for trait in TRAITS:
+        change = getattr(now.traits, trait) - getattr(authored.traits, trait)
+        if abs(change) >= _NOTICEABLE:
+            words.append(_TENDENCIES[trait][change < 0])
+    if acquired := [interest for interest in now.interests if interest not in authored.interests]:
+        words.append(f"like to talk about {', '.join(acquired)}")
+    return tuple(words)
+
+
+class SessionReflection:
+    """Stores what a session changes in its personas and their relationships, as often as it is called.
+
+    Every call counts the whole session so far from its beginning, so the limits of a session hold for all of them.
+    """
+
+    def __init__(self, drift: PersonaDrift, relationships: Relationships, authored: Sequence[Persona]) -> None:
+        self._drift = drift
+        self._relationships = relationships
+        self._authored = authored
+        self._before = {persona.name: drift.current(persona) for persona in authored}
+        self._stored = {name: snapshot.number for name, snapshot in self._before.items()}
+        self._relationships_before = relationships.current()
+
+    async def store(self, tracker: ActivityTracker) -> None:
+        # At the same time, so that they are in one transaction.
+        await asyncio.gather(*(self._store_drift(persona, tracker) for persona in self._authored))
+        heard = {name: activity.tones for name, activity in tracker.activities.items()}
+        await self._relationships.store(self._relationships_before, heard)
+
+    async def _store_drift(self, persona: Persona, tracker: ActivityTracker) -> None:
+        activity = tracker.activities.get(persona.name)
+        if activity is None or self._drift.current(persona).number != self._stored[persona.name]:
+            return  # somebody reverted it meanwhile
+        if await self._drift.apply_session(persona, activity, self._before[persona.name]):
+            self._stored[persona.name] = self._drift.current(persona).number

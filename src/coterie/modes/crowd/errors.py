@@ -6,7 +6,9 @@ CrowdError
 ├── BadWireMessage      a message does not match its schema
 ├── AlreadyLive         a session is running in this room
 ├── NoBroker            the broker or the gateway behind it does not answer
+├── LogBehindBroker     another log than this one belongs to the room
 ├── AudioUnavailable    audio cannot be read or transcribed
+├── VideoUnavailable    video cannot be read or watched
 └── DriftRefused        there is no such snapshot
 BadCrowdConfig          a persona's or a room's file is wrong
 └── NoSuchCrowd         there is no room or persona of that name
@@ -61,7 +63,15 @@ class NoBroker(CrowdError):
     pass
 
 
+class LogBehindBroker(CrowdError):
+    pass
+
+
 class AudioUnavailable(CrowdError):
+    pass
+
+
+class VideoUnavailable(CrowdError):
     pass
 
 

@@ -9,7 +9,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from coterie.eventstore import Payload
 from coterie.modes.crowd.protocol import AuditRecord, ChatMessage, SpeakReason, StreamContext
 
-Ruling = Literal["timeout", "ban", "pardon", "slow", "followers", "follow", "kill", "revive"]
+Ruling = Literal["timeout", "ban", "pardon", "slow", "followers", "follow", "kill", "revive", "delete"]
 LineOutcome = Literal["written", "late", "failed", "refused"]
 
 
@@ -30,6 +30,8 @@ class CrowdOpened(Payload, kind="crowd_opened"):
     """The room's file."""
     personas: tuple[dict[str, Any], ...]
     """The files of the room's personas."""
+    relationships: dict[str, dict[str, float]] = Field(default_factory=dict)
+    """Persona → person → relationship at the beginning, from -1 to 1."""
 
 
 class CrowdClosed(Payload, kind="crowd_closed"):
@@ -59,7 +61,7 @@ class CrowdRuled(Payload, kind="crowd_ruled"):
     """A moderator acted on a person or on the room."""
 
     what: Ruling
-    """`slow`, `followers`, `kill` and `revive` apply to the room, the others to `who`."""
+    """`slow`, `followers`, `kill` and `revive` apply to the room, `delete` to a message, the others to `who`."""
     at_ms: int
     """When, in milliseconds since 1970."""
     who: str = ""
@@ -72,6 +74,8 @@ class CrowdRuled(Payload, kind="crowd_ruled"):
     """The moderator's name in the chat."""
     reason: str = ""
     """The reason in the audit record; may be empty."""
+    message: str = ""
+    """The id of the message that is deleted: readers no longer see its text."""
 
 
 class CrowdGoverned(Payload, kind="crowd_governed"):
@@ -81,6 +85,17 @@ class CrowdGoverned(Payload, kind="crowd_governed"):
     """The room's file after the change."""
     changed: tuple[str, ...] = ()
     """Which of `slow_mode_s` and `followers_only` the change sets; the others stay as moderators ruled."""
+
+
+class CrowdEdited(Payload, kind="crowd_edited"):
+    """The file of the room or of a persona was edited during a session; tempo, tuning and personas apply from here."""
+
+    rules: dict[str, Any]
+    """The room's file after the edit."""
+    personas: tuple[dict[str, Any], ...]
+    """The files of the room's personas after the edit, with their present traits."""
+    number: int = 0
+    """In a session that is divided among processes: the number of the edit, from 1, which ticks refer to."""
 
 
 class CrowdHeard(Payload, kind="crowd_heard"):
@@ -113,7 +128,7 @@ class SpeakDecision(BaseModel):
 
 
 class CrowdTicked(Payload, kind="crowd_ticked"):
-    """All personas decided whether to speak."""
+    """The personas decided whether to speak."""
 
     tick: int
     """The number of the tick in the session, from 1."""
@@ -123,6 +138,14 @@ class CrowdTicked(Payload, kind="crowd_ticked"):
     """The number of the last message they took into account."""
     spoke: tuple[SpeakDecision, ...] = ()
     """Decisions to speak, ordered by name."""
+    personas: tuple[str, ...] | None = None
+    """The personas that decided, if the session is divided among processes; None if all did."""
+    joined: tuple[str, ...] = ()
+    """Those of them that another process ran before."""
+    context: int | None = None
+    """The number of the stream context that they took into account, if the session is divided among processes."""
+    edit: int = 0
+    """The number of the latest edit that applied, if the session is divided among processes; 0 before the first."""
 
 
 class CrowdWritten(Payload, kind="crowd_written"):
@@ -144,6 +167,8 @@ class CrowdWritten(Payload, kind="crowd_written"):
     """`provider/model`, or `phrasebook` for a canned line; empty without a line."""
     seconds: float = Field(default=0, ge=0)
     """Time to write it, without typing."""
+    fallback: str = ""
+    """Why the model's line was not used, if a canned line was posted instead."""
 
 
 class CrowdDrifted(Payload, kind="crowd_drifted"):
@@ -177,3 +202,20 @@ class CrowdDriftFrozen(Payload, kind="crowd_drift_frozen"):
     """The persona's name."""
     frozen: bool
     """False allows drift again."""
+
+
+class CrowdRelated(Payload, kind="crowd_related"):
+    """A session changed how a persona stands to a person."""
+
+    persona: str
+    """The persona's name."""
+    person: str
+    """The person's name in the chat."""
+    before: float
+    """The relationship at the beginning of the session, from -1 to 1."""
+    value: float
+    """The relationship from now on; the next session begins with it."""
+    why: str = ""
+    """The reason, for the page."""
+    evidence: tuple[str, ...] = ()
+    """Ids of messages that changed it most."""

@@ -6,17 +6,27 @@ Every line is cleaned and checked, whoever wrote it; one that cannot be used is 
 from __future__ import annotations
 
 import asyncio
+import math
 import re
 from collections import deque
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Coroutine, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from itertools import islice, pairwise
+from typing import Any, Protocol
 
-from coterie.llm import Caller, ModelError, Models, Priority, Prompt, Role
+from coterie.llm import Caller, ModelAnswer, ModelError, Models, Priority, Prompt, Role
 from coterie.modes.crowd.decisions import derive_seed
 from coterie.modes.crowd.events import LineOutcome
 from coterie.modes.crowd.personas import Situation
-from coterie.modes.crowd.prompts import LineRequest, build_instructions, build_messages, describe_situation
+from coterie.modes.crowd.prompts import (
+    LineRequest,
+    build_instructions,
+    build_messages,
+    build_script,
+    describe_situation,
+)
+from coterie.modes.crowd.protocol import MAX_MESSAGE_CHARS
 
 _ATTEMPTS = 2
 NO_LINE = "it has no line for this"
@@ -24,6 +34,10 @@ _MAX_TOKENS = 40
 _TEMPERATURE = 0.8
 _MODEL_TIME_SHARE = 0.6
 """Share of the deadline after which canned lines replace the model."""
+_LEARN = 0.3
+"""Weight of the latest line in the measured time per line."""
+_FORGET = 0.97
+"""The measured time shrinks while the model is not asked, so that it is tried again."""
 _MAX_WORDS = 20
 _MIN_WORDS = 4
 
@@ -180,6 +194,8 @@ _FALLBACK_SITUATIONS: dict[Situation, tuple[Situation, ...]] = {
     "topic": ("idle",),
     "mention": ("reply", "idle"),
     "reply": ("mention", "idle"),
+    "greeting": ("mention", "idle"),
+    "tease": ("reply", "mention", "idle"),
 }
 """Situations whose lines are used when the first ones are exhausted."""
 
@@ -222,6 +238,8 @@ class WrittenLine:
     text: str = ""
     model: str = ""
     reason: str = ""
+    fallback: str = ""
+    """Why the model's line was not used, if this is a canned one."""
 
 
 class CannedLineWriter:
@@ -244,46 +262,58 @@ class CannedLineWriter:
 class ModelLineWriter:
     """Asks a model for one line. Late lines are dropped.
 
-    Canned lines replace the model's where a person waits for an answer, and everywhere if `stand_in` is set.
+    Canned lines replace the model's where a person waits for an answer, and everywhere if the request allows it.
     """
 
-    def __init__(self, models: Models, rules: LineRules, room: str, *, stand_in: bool = False) -> None:
+    def __init__(self, models: Models, rules: LineRules, room: str) -> None:
         self._models = models
         self._rules = rules
         self._room = room
         self._canned = CannedLineWriter(rules)
-        self._stand_in = stand_in
+        self._waiting = 0
+        """Lines that the model is asked for now."""
+        self._seconds_per_line = 0.0
+        """How much a waiting line delays the next one, by what was measured."""
 
     async def write(self, request: LineRequest, deadline_s: float) -> WrittenLine:
-        stand_in = self._stand_in or request.recipient_is_person
+        stand_in = request.stand_in or request.recipient_is_person
         timeout_s = deadline_s * _MODEL_TIME_SHARE if stand_in else deadline_s
-        try:
-            async with asyncio.timeout(timeout_s):
-                line = await self._ask(request, timeout_s)
-        except TimeoutError:
-            line = WrittenLine("late", reason=f"it was not written within {timeout_s:.0f} s")
-        except ModelError as error:
-            line = WrittenLine("failed", reason=error.what)
+        if not request.recipient_is_person and (self._waiting + 1) * self._seconds_per_line > timeout_s:
+            # It would be late, and would make the others late as well.
+            self._seconds_per_line *= _FORGET
+            line = WrittenLine("late", reason=f"the model was busy; lines in progress: {self._waiting}")
+        else:
+            line = await self._write_in_time(request, timeout_s)
         if line.outcome != "written" and stand_in:
-            return await self._canned.write(request, deadline_s)
+            canned = await self._canned.write(request, deadline_s)
+            return replace(canned, fallback=line.reason) if canned.outcome == "written" else canned
         return line
 
+    async def _write_in_time(self, request: LineRequest, timeout_s: float) -> WrittenLine:
+        started, self._waiting = asyncio.get_running_loop().time(), self._waiting + 1
+        waiting, late = self._waiting, False
+        try:
+            async with asyncio.timeout(timeout_s):
+                return await self._ask(request, timeout_s)
+        except TimeoutError:
+            late = True
+            return WrittenLine("late", reason=f"it was not written within {timeout_s:.0f} s")
+        except ModelError as error:
+            return WrittenLine("failed", reason=error.what)
+        finally:
+            self._waiting -= 1
+            # How long a late line would have taken is not known: as long again, so that fewer are asked for.
+            taken_s = (asyncio.get_running_loop().time() - started) * (1 + late) / waiting
+            self._seconds_per_line += (taken_s - self._seconds_per_line) * _LEARN
+
     async def _ask(self, request: LineRequest, deadline_s: float) -> WrittenLine:
-        messages = build_messages(request)
         # A line may repeat memories, but not the rest of the instructions.
         prompts = (build_instructions(replace(request, memories=())), describe_situation(request))
         reason = ""
         for attempt in range(_ATTEMPTS):
-            prompt = Prompt(
-                messages=messages,
-                max_tokens=_MAX_TOKENS,
-                temperature=_TEMPERATURE,
-                seed=(request.seed + attempt) % 2**31,
-                stop=("\n",),
-            )
             answer = await self._models.ask(
                 Role.CROWD,
-                prompt,
+                _line_prompt(self._models, request, attempt),
                 caller=Caller(room=self._room, character=request.persona.name),
                 priority=Priority.PERSON if request.recipient_is_person else Priority.CHARACTER,
                 deadline_s=deadline_s,
@@ -293,10 +323,74 @@ class ModelLineWriter:
                 text, prompts, request.persona.complete_lines(), to_person=request.recipient_is_person
             )
             if not reason:
-                addressed = (
-                    f"@{request.recipient} {text}"
-                    if request.recipient and f"@{request.recipient}".casefold() not in text.casefold()
-                    else text
-                )
-                return WrittenLine("written", addressed, answer.model)
+                return WrittenLine("written", _address(text, request.recipient), answer.model)
         return WrittenLine("refused", reason=reason)
+
+
+def _line_prompt(models: Models, request: LineRequest, attempt: int) -> Prompt:
+    """The prompt for a line. A small model is asked with a script, which gives several candidates in one call."""
+    return Prompt(
+        messages=build_messages(request),
+        max_tokens=_MAX_TOKENS,
+        temperature=_TEMPERATURE,
+        seed=(request.seed + attempt) % 2**31,
+        stop=("\n",),
+        script=build_script(request) if models.catalogue.asks_with_script(Role.CROWD) else None,
+    )
+
+
+class ReplayLines(Protocol):
+    """Writes the lines of a replay that are not in the recording."""
+
+    def write(self, request: LineRequest, attempt: int = 0) -> str:
+        """Return a line, a different one per attempt; empty if there is none."""
+        ...
+
+
+class _ModelLines:
+    def __init__(
+        self,
+        models: Models,
+        room: str,
+        wait: Callable[[Coroutine[Any, Any, ModelAnswer]], ModelAnswer],
+        most: float = math.inf,
+    ) -> None:
+        """`wait` waits for an answer; after `most` calls, canned lines are used."""
+        self._models = models
+        self._room = room
+        self._wait = wait
+        self._left = most
+
+    def write(self, request: LineRequest, attempt: int = 0) -> str:
+        if self._left <= 0:
+            return CannedLines().write(request, attempt)
+        if attempt >= _ATTEMPTS:
+            return ""
+        self._left -= 1
+        prompt = _line_prompt(self._models, request, attempt)
+        caller = Caller(room=self._room, character=request.persona.name)
+        answer = self._wait(self._models.ask(Role.CROWD, prompt, caller=caller))
+        text = remove_unpaired_marks(shorten(LineRules(MAX_MESSAGE_CHARS).clean(answer.text, request.persona.name)))
+        return "" if length_problem(text) else _address(text, request.recipient)
+
+
+@contextmanager
+def model_lines(models: Models, room: str) -> Iterator[ReplayLines]:
+    """Let a model write the lines of a replay. Not for use in a running event loop."""
+    with asyncio.Runner() as runner:
+        try:
+            yield _ModelLines(models, room, runner.run)
+        finally:
+            runner.run(models.close())
+
+
+def model_lines_from_thread(models: Models, room: str, loop: asyncio.AbstractEventLoop, *, most: int) -> ReplayLines:
+    """Let a model of a running event loop write up to so many lines of a replay in another thread."""
+    return _ModelLines(models, room, lambda answer: asyncio.run_coroutine_threadsafe(answer, loop).result(), most)
+
+
+def _address(text: str, recipient: str) -> str:
+    """Begin with a mention of whom it answers, unless there is one."""
+    if recipient and f"@{recipient}".casefold() not in text.casefold():
+        return f"@{recipient} {text}"
+    return text

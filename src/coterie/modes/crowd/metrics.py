@@ -11,6 +11,7 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metri
 from prometheus_client.registry import Collector
 
 from coterie.eventstore import Bus, WhenSlow
+from coterie.llm import ModelCalled
 from coterie.modes.crowd.events import CrowdWritten
 from coterie.modes.crowd.protocol import AuditRecord, ChatMessage
 from coterie.modes.crowd.queries import latency_stages
@@ -18,7 +19,7 @@ from coterie.modes.crowd.service import CrowdService
 
 _BUCKETS_S = (0.05, 0.1, 0.25, 0.5, 1, 2, 5, 10, 20, 60)
 _QUEUE_LIMIT = 10_000
-_SUBJECT_PATTERNS = ("chat.*.*", "event.room.*.crowd_written")
+_SUBJECT_PATTERNS = ("chat.*.*", "event.room.*.crowd_written", "event.instance.model_called")
 
 
 class CrowdMetrics(Collector):
@@ -28,6 +29,9 @@ class CrowdMetrics(Collector):
         self._messages: Counter[tuple[str, str]] = Counter()
         self._audits: Counter[tuple[str, str, str]] = Counter()
         self._lines: Counter[tuple[str, str]] = Counter()
+        self._fallbacks: Counter[str] = Counter()
+        self._tokens: Counter[tuple[str, str, str]] = Counter()
+        self._model_errors: Counter[tuple[str, str, str]] = Counter()
         self._registry = CollectorRegistry()
         self._stages = Histogram(
             "coterie_crowd_stage_seconds",
@@ -59,7 +63,16 @@ class CrowdMetrics(Collector):
         elif isinstance(body, AuditRecord):
             self._audits[body.room, body.action, body.rule] += 1
         elif isinstance(payload := getattr(body, "payload", None), CrowdWritten):
-            self._lines[str(getattr(body, "stream", "")).removeprefix("room:"), payload.outcome] += 1
+            room = str(getattr(body, "stream", "")).removeprefix("room:")
+            self._lines[room, payload.outcome] += 1
+            self._fallbacks[room] += bool(payload.fallback)
+        elif isinstance(payload, ModelCalled) and payload.room in {
+            each.rules.name for each in self._service.open_rooms
+        }:
+            self._tokens[payload.room, payload.role, "in"] += payload.tokens_in
+            self._tokens[payload.room, payload.role, "out"] += payload.tokens_out
+            if payload.error:
+                self._model_errors[payload.room, payload.role, payload.error] += 1
 
     def collect(self) -> Iterator[Metric]:
         messages = CounterMetricFamily("coterie_crowd_messages", "Admitted messages.", labels=["room", "kind"])
@@ -77,7 +90,25 @@ class CrowdMetrics(Collector):
         )
         for labels, count in self._lines.items():
             lines.add_metric(labels, count)
-        yield from (messages, audits, lines)
+        fallbacks = CounterMetricFamily(
+            "coterie_crowd_fallbacks", "Lines of personas' files, posted where a model's was not used.", labels=["room"]
+        )
+        for room_name, count in self._fallbacks.items():
+            fallbacks.add_metric([room_name], count)
+        tokens = CounterMetricFamily(
+            "coterie_crowd_tokens", "Tokens of model calls, by direction.", labels=["room", "role", "direction"]
+        )
+        for token_labels, count in self._tokens.items():
+            tokens.add_metric(token_labels, count)
+        errors = CounterMetricFamily(
+            "coterie_crowd_model_errors", "Failed model calls, by error.", labels=["room", "role", "error"]
+        )
+        for error_labels, count in self._model_errors.items():
+            errors.add_metric(error_labels, count)
+        memories = CounterMetricFamily("coterie_crowd_memories", "Memories that personas stored.", labels=["room"])
+        for room in self._service.open_rooms:
+            memories.add_metric([room.rules.name], room.memories_stored)
+        yield from (messages, audits, lines, fallbacks, tokens, errors, memories)
         gauges = {
             "readers": GaugeMetricFamily("coterie_crowd_readers", "Connected readers.", labels=["room"]),
             "waiting": GaugeMetricFamily("coterie_crowd_waiting", "Posts that are not yet stored.", labels=["room"]),

@@ -12,7 +12,7 @@ from pydantic import Field, StringConstraints, field_validator
 from coterie.base.config import Section
 from coterie.characters import Identity
 
-Situation = Literal["hype", "fail", "question", "topic", "mention", "reply", "idle"]
+Situation = Literal["hype", "fail", "question", "topic", "mention", "reply", "greeting", "tease", "idle"]
 Trait = Annotated[float, Field(ge=0, le=1)]
 PersonaName = Annotated[str, StringConstraints(pattern=r"^[a-z0-9][a-z0-9_]*$", max_length=25)]
 
@@ -42,6 +42,8 @@ class Persona(Section):
     colour: Annotated[str, StringConstraints(pattern=r"^#[0-9a-f]{6}$")] = "#8a8a8a"
     sleep: Annotated[str, StringConstraints(pattern=r"^\d\d-\d\d$")] | None = None
     """Hours (UTC) of absence, such as `01-09`."""
+    tendencies: tuple[str, ...] = ()
+    """How it changed since it was written, for its prompt; set by drift."""
     lines: dict[Situation, tuple[str, ...]] = Field(default_factory=dict)
     """Example lines for the model, also used without one. `{topic}`, `{name}` and `{emote}` are filled in."""
 

@@ -1,4 +1,4 @@
-"""The crowd's projections: drift snapshots of personas."""
+"""The crowd's projections: drift snapshots of personas, and their relationships to people."""
 
 from __future__ import annotations
 
@@ -6,9 +6,9 @@ import json
 
 from coterie.eventstore import Event, Projection, Rows, on
 from coterie.modes.crowd import events
-from coterie.modes.crowd.events import CrowdDrifted, CrowdDriftFrozen, CrowdDriftReverted
+from coterie.modes.crowd.events import CrowdDrifted, CrowdDriftFrozen, CrowdDriftReverted, CrowdRelated
 
-__all__ = ["DriftProjection", "crowd_projections", "events"]
+__all__ = ["DriftProjection", "PersonaRelationshipProjection", "crowd_projections", "events"]
 
 
 class DriftProjection(Projection):
@@ -47,5 +47,23 @@ class DriftProjection(Projection):
         )
 
 
+class PersonaRelationshipProjection(Projection):
+    name = "crowd_relationships"
+    stream_column = "room"
+    schema = """
+    CREATE TABLE crowd_relationship(room TEXT, persona TEXT, person TEXT, value REAL, why TEXT, evidence TEXT,
+        PRIMARY KEY(room, persona, person));
+    """
+
+    @on(CrowdRelated)
+    def related(self, rows: Rows, event: Event[CrowdRelated]) -> None:
+        changed = event.payload
+        rows.run(
+            "INSERT INTO crowd_relationship VALUES (?1, ?2, ?3, ?4, ?5, ?6)"
+            " ON CONFLICT(room, persona, person) DO UPDATE SET value = ?4, why = ?5, evidence = ?6",
+            (event.stream, changed.persona, changed.person, changed.value, changed.why, " ".join(changed.evidence)),
+        )
+
+
 def crowd_projections() -> list[Projection]:
-    return [DriftProjection()]
+    return [DriftProjection(), PersonaRelationshipProjection()]

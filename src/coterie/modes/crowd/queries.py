@@ -8,6 +8,7 @@ from itertools import pairwise
 from coterie.eventstore import LogReader, Store
 from coterie.modes.crowd.errors import BadRecording
 from coterie.modes.crowd.events import CrowdAudited, CrowdTicked, SpeakDecision, room_stream
+from coterie.modes.crowd.generation import ReplayLines
 from coterie.modes.crowd.moderation import Moderator
 from coterie.modes.crowd.personas import Persona
 from coterie.modes.crowd.protocol import AuditRecord, ChatMessage
@@ -63,9 +64,11 @@ def audit_records(store: Store, room: str, limit: int = 100) -> list[AuditRecord
     return [event.payload.record for event in events if isinstance(event.payload, CrowdAudited)]
 
 
-def replay_with_change(reader: LogReader, room: str, moderator: Moderator, changed: Persona) -> ReplayResult:
-    """Replay the room's last session with one persona changed."""
+def replay_with_change(
+    reader: LogReader, room: str, moderator: Moderator, changed: Persona, lines: ReplayLines | None = None
+) -> ReplayResult:
+    """Replay the room's last session with one persona changed; `lines` writes what is not in the recording."""
     events = last_session_events(reader, room)
     if not any(isinstance(event, CrowdTicked) for event in events):
         raise BadRecording(f"Nothing happened yet in {room}.", "Run a session first.")
-    return Replay(events, moderator, changed={changed.name: changed}).run()
+    return Replay(events, moderator, changed={changed.name: changed}, lines=lines).run()

@@ -10,12 +10,12 @@ import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from string import Formatter
-from typing import Annotated, Any, TypeVar
+from typing import Annotated, Any, Literal, TypeVar
 
 import tomlkit
 from pydantic import Field, StringConstraints, ValidationError
 
-from coterie.base.config import Section, load_config
+from coterie.base.config import PageSetting, ProtectedSetting, Section, load_config
 from coterie.base.errors import ConfigError
 from coterie.base.paths import write_atomic
 from coterie.modes.crowd.errors import BadCrowdConfig, NoSuchCrowd
@@ -25,6 +25,32 @@ from coterie.modes.crowd.moderation.moderator import ModerationPolicy
 from coterie.modes.crowd.personas import Persona, character_id
 
 SHIPPED_CONFIGS = Path(__file__).parent / "configs"
+
+
+class CrowdSettings(Section):
+    """Crowd: the streams that sessions may watch, and the broker of a crowd of several processes."""
+
+    stream_addresses: ProtectedSetting[tuple[str, ...]] = ()
+    """Addresses whose streams may be watched from the page, such as `https://live.example` or `rtmp://127.0.0.1`; also
+    `microphone` and `screen` of the server's machine."""
+    bus: ProtectedSetting[str] = Field(default="", pattern=r"^(?:(?:nats|tls)://\S+)?$")
+    """A NATS server with JetStream, such as nats://127.0.0.1:4222, for a crowd of several processes. Empty: one."""
+    run_personas: PageSetting[bool] = True
+    """With `bus`: whether the server itself runs personas, or leaves them to `coterie crowd personas`."""
+    recogniser: ProtectedSetting[str] = Field(default="moonshine", pattern=r"^(?:moonshine|whisper:.+)$")
+    """What transcribes speech: `moonshine` (English), or `whisper:FOLDER` for faster-whisper with weights in a folder
+    (any of its languages)."""
+    speech_language: PageSetting[str] = Field(default="", pattern=r"^[a-z]{0,3}$")
+    """The language that faster-whisper expects, as a code such as `de`. Empty: it is recognised in each utterance."""
+    memory: ProtectedSetting[Literal["builtin", "mem0"]] = "builtin"
+    """Where personas keep what they remember of the chat: `builtin`, which stories and desks share, or `mem0` in the
+    folder `mem0` of the data folder (coterie[mem0]). Applies from the next start on."""
+    extraction: PageSetting[Literal["model", "patterns"]] = "model"
+    """What finds things to remember in messages: the model of the role `classifier`, if it is strong enough, or
+    patterns such as "my favourite" only."""
+    watch: PageSetting[bool] = False
+    """Whether the pictures of videos and addresses are watched too: scene changes and on-screen text, and captions if
+    the role `vision` has a model. Needs coterie[vision] and about a fifth of a processor core."""
 
 
 class Tempo(Section):
@@ -42,6 +68,9 @@ class Tempo(Section):
     """Use a persona's canned lines when the model is slow or its line is rejected. A person who waits for an answer
     gets one in any case."""
     longest_line: int = Field(default=180, ge=20, le=500)
+    reflect_every: int = Field(default=200, ge=1)
+    """After so many messages, and at most every five minutes, the drift and the relationships of personas are stored,
+    as at the end of a session."""
 
 
 class Tuning(Section):
@@ -50,6 +79,7 @@ class Tuning(Section):
     events: dict[str, float] = Field(
         default_factory=lambda: {
             "hype": 7.0,
+            "win": 7.0,
             "fail": 6.0,
             "clutch": 7.0,
             "chat_question": 5.0,
@@ -87,6 +117,16 @@ class Tuning(Section):
     """Half-life of the activity without a stream and people, in seconds."""
 
 
+class RoomTwitch(Section):
+    """The `[twitch]` section of a room's file."""
+
+    channel: Annotated[str, StringConstraints(pattern=r"^\w{0,25}$")] = ""
+    """The channel whose chat is shown in the room; empty for none. Reading needs no account."""
+    send: Literal["nothing", "answers", "all"] = "nothing"
+    """Which lines of personas are sent to the channel, through the account in the settings: none, answers to viewers
+    of the channel, or all."""
+
+
 class RoomConfig(Section):
     name: Annotated[str, StringConstraints(pattern=r"^[a-z0-9][a-z0-9_-]*$", max_length=64)]
     title: str
@@ -98,6 +138,7 @@ class RoomConfig(Section):
     tuning: Tuning = Tuning()
     limits: RoomLimits = RoomLimits()
     moderation: ModerationPolicy = ModerationPolicy()
+    twitch: RoomTwitch = RoomTwitch()
 
 
 S = TypeVar("S", bound=Section)
@@ -169,8 +210,9 @@ def _placeholder_problem(line: str) -> str:
 class CrowdConfigs:
     """Reads and writes configuration files; an edited file is read again.
 
-    `folders` may hold `personas/`, `rooms/` and `moderation/`; a later folder's file replaces an earlier one's. An
-    edit that is not valid changes nothing: the file's last valid version stays in use, and `problems` names the file.
+    `folders` may hold `personas/`, `rooms/`, `moderation/` and `streams/`; a later folder's file replaces an earlier
+    one's. An edit that is not valid changes nothing: the file's last valid version stays in use, and `problems` names
+    the file.
     """
 
     def __init__(self, folders: Sequence[Path] = ()) -> None:
@@ -237,6 +279,10 @@ class CrowdConfigs:
         file.parent.mkdir(parents=True, exist_ok=True)
         text = tomlkit.dumps(config.model_dump(mode="json", exclude_none=True))
         write_atomic(file, text.encode(), durable=False)
+
+    def streams(self) -> dict[str, Path]:
+        """Return the files in `streams/` by name: scripts, subtitles, texts and sound."""
+        return {file.name: file for file in self._files("streams", "*") if file.is_file()}
 
     def personas(self) -> dict[str, Persona]:
         """Return all personas by name, as their files are now. Files that were never valid are left out."""
@@ -333,5 +379,5 @@ def _check(value: S, where: str) -> S:
     if isinstance(value, Persona):
         problems = persona_problems(value)
     if problem := " ".join(problems):
-        raise BadCrowdConfig(f"{where}: {problem}", "Correct the file; it is read again by itself.")
+        raise BadCrowdConfig(f"{where}: {problem}", "Correct the file; it is read again automatically.")
     return value

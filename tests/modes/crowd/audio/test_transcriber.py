@@ -5,9 +5,13 @@ from __future__ import annotations
 import asyncio
 import os
 import shutil
+import struct
+import sys
 import threading
+import types
 import wave
 from collections.abc import AsyncIterator
+from contextlib import aclosing
 from pathlib import Path
 
 import numpy as np
@@ -17,11 +21,11 @@ from hypothesis import strategies as st
 
 from coterie.base.clock import ManualClock, SystemClock
 from coterie.base.errors import MissingExtra
+from coterie.modes.crowd import media
 from coterie.modes.crowd.audio import (
     AudioSource,
     UtteranceDetector,
     create_recogniser,
-    is_audio_source,
     transcribe_stream,
 )
 from coterie.modes.crowd.audio.source import (
@@ -34,11 +38,14 @@ from coterie.modes.crowd.audio.source import (
     synthesise_script,
 )
 from coterie.modes.crowd.errors import AudioUnavailable
+from coterie.modes.crowd.media import find_ffmpeg, has_audio
 from coterie.modes.crowd.protocol import MAX_CONTEXT_BYTES
-from coterie.modes.crowd.session.stream_context import Script, ScriptLine
+from coterie.modes.crowd.session.stream_context import StreamScript, StreamScriptLine
 
 needs_flite = pytest.mark.skipif(shutil.which("flite") is None, reason="speech is made with flite")
-needs_ffmpeg = pytest.mark.skipif(shutil.which("ffmpeg") is None, reason="other sound is read by ffmpeg")
+needs_ffmpeg = pytest.mark.skipif(
+    find_ffmpeg() is None, reason="other sound is read by ffmpeg: apt install ffmpeg, or pip install imageio-ffmpeg"
+)
 
 
 def loud(piece: bytes) -> float:
@@ -122,7 +129,7 @@ async def test_c9_a_file_cannot_open_a_url(tmp_path: Path) -> None:
         port = server.sockets[0].getsockname()[1]
         playlist = tmp_path / "list.mp4"
         playlist.write_text(f"#EXTM3U\n#EXTINF:5,\nhttp://127.0.0.1:{port}/secret.ts\n#EXT-X-ENDLIST\n")
-        with pytest.raises(AudioUnavailable, match="no sound"):
+        with pytest.raises(AudioUnavailable, match="no audio"):
             [_ async for _ in AudioSource(str(playlist), SystemClock(), speed=100).chunks()]
     assert asked == []
 
@@ -152,7 +159,7 @@ async def test_c9_a_url_is_read_through_ffmpeg(tmp_path: Path) -> None:
     [("talk.wav", True), ("https://example.org/live.m3u8", True), ("rtmp://host/app", True), ("talk.srt", False)],
 )
 def test_c9_audio_sources_are_recognised(source: str, sound: bool) -> None:
-    assert is_audio_source(source) == sound
+    assert has_audio(source) == sound
 
 
 async def test_c9_no_such_file(tmp_path: Path) -> None:
@@ -170,10 +177,54 @@ def test_c9_unknown_recognisers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
         create_recogniser()
 
 
+class FakeWhisper(types.ModuleType):
+    """The interface of faster-whisper that is used."""
+
+    def __init__(self) -> None:
+        super().__init__("faster_whisper")
+        self.asked: list[object] = []
+        self.WhisperModel = lambda *_, **__: self
+        self.supported_languages = ["de", "en"]
+
+    def transcribe(self, samples: Samples, language: str | None, **_: object) -> tuple[object, object]:
+        self.asked.append(language)
+        text = "Chet, links oder rechts? Das ist Jett." if language != "en" else "okay Chet, left or right?"
+        return iter([types.SimpleNamespace(text=f" {text} ")]), types.SimpleNamespace(language=language or "de")
+
+
+@pytest.mark.parametrize(
+    ("language", "heard"),
+    [
+        ("", ["Chet, links oder rechts?", "Das ist Jett."]),
+        ("de", ["Chet, links oder rechts?", "Das ist Jett."]),
+        ("en", ["okay chat, left or right?"]),
+    ],
+)
+async def test_c9_whisper_hears_other_languages_and_only_english_is_corrected(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, language: str, heard: list[str]
+) -> None:
+    module = FakeWhisper()
+    monkeypatch.setitem(sys.modules, "faster_whisper", module)
+    (tmp_path / "model.bin").touch()
+
+    async def sound() -> AsyncIterator[bytes]:
+        for piece in pieces("..xxxx....."):
+            yield piece
+
+    contexts = transcribe_stream(
+        sound(), create_recogniser(f"whisper:{tmp_path}", language), "den", SystemClock(), UtteranceDetector(loud)
+    )
+    assert [context.latest async for context in contexts] == heard
+    assert module.asked == [language or None]
+    with pytest.raises(AudioUnavailable, match="do not know the language xx"):
+        create_recogniser(f"whisper:{tmp_path}", "xx")
+
+
 class Slow:
     """Returns the first utterance only once it is released."""
 
     name = "slow"
+    english = True
 
     def __init__(self) -> None:
         self.go = threading.Event()
@@ -195,23 +246,23 @@ async def test_c9_waiting_utterances_are_transcribed_together() -> None:
         recogniser.go.set()
 
     contexts = transcribe_stream(sound(), recogniser, "den", SystemClock(), UtteranceDetector(loud))
-    assert [context.summary async for context in contexts] == ["utterance 1", "utterance 2"]
+    assert [context.latest async for context in contexts] == ["utterance 1", "utterance 2"]
     assert recogniser.durations[1] > 2 * recogniser.durations[0]
 
 
 @needs_flite
 async def test_c9_speech_becomes_a_question_to_the_chat(tmp_path: Path) -> None:
-    script = Script(
+    script = StreamScript(
         line=(
-            ScriptLine(at=0.3, say="okay chat, should I open the left door or the right door?"),
-            ScriptLine(at=6, say="oh no, I fell into the pit again"),
+            StreamScriptLine(at=0.3, say="okay chat, should I open the left door or the right door?"),
+            StreamScriptLine(at=6, say="oh no, I fell into the pit again"),
         )
     )
     ends = synthesise_script(script, tmp_path / "talk.wav")
     assert len(ends) == 2
     sound = AudioSource(str(tmp_path / "talk.wav"), SystemClock(), speed=4)
     found = [context async for context in transcribe_stream(sound.chunks(), create_recogniser(), "den", SystemClock())]
-    spoken = " ".join(context.summary for context in found).casefold()
+    spoken = " ".join(context.latest or "" for context in found).casefold()
     assert "open the left door or the right door" in spoken
     assert "pit" in spoken
     kinds = {event.kind for context in found for event in context.events}
@@ -234,13 +285,76 @@ def install_ffmpeg(folder: Path, monkeypatch: pytest.MonkeyPatch, script: str) -
     monkeypatch.setenv("PATH", f"{folder}:{os.environ['PATH']}")
 
 
-async def test_c9_a_stream_that_breaks_off_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_c9_a_stream_that_breaks_off_is_opened_again_and_at_last_says_so(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     install_ffmpeg(tmp_path, monkeypatch, "head -c 4096 /dev/zero; echo 'connection reset' >&2; exit 1")
     chunks: list[bytes] = []
+    pauses: list[float] = []
+
+    async def pause(seconds: float) -> None:
+        pauses.append(seconds)
+
     with pytest.raises(AudioUnavailable, match="broke off") as caught:
-        async for chunk in AudioSource("https://stream.example/live", SystemClock()).chunks():
+        async for chunk in AudioSource("https://stream.example/live", SystemClock(), sleep=pause).chunks():
             chunks.append(chunk)  # noqa: PERF401 - it ends with an error
-    assert (len(chunks), "connection reset" in caught.value.fix) == (4, True)
+    assert pauses == sorted(pauses)
+    assert len(pauses) > 5
+    assert (len(chunks), "connection reset" in caught.value.fix) == (4 * (len(pauses) + 1), True)
+
+
+@pytest.mark.parametrize("end", ["exit 1", "echo '  Duration: 00:00:00.00, start: 0' >&2; exit 0"])
+async def test_c9_a_stream_that_comes_back_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, end: str) -> None:
+    mark = tmp_path / "second"
+    script = f"head -c 4096 /dev/zero; test -e {mark} && exit 0; touch {mark}; {end}"
+    install_ffmpeg(tmp_path, monkeypatch, script)
+
+    async def pause(seconds: float) -> None:
+        pass
+
+    source = AudioSource("https://stream.example/live", SystemClock(), sleep=pause)
+    assert len([chunk async for chunk in source.chunks()]) == 8
+
+
+def _endless_wav(samples: int) -> bytes:
+    """The beginning of a live stream: a header that says no length, and some sound."""
+    form = struct.pack("<IHHIIHH", 16, 1, 1, 16_000, 32_000, 2, 16)
+    most = struct.pack("<I", 0xFFFFFFFF)
+    return b"RIFF" + most + b"WAVEfmt " + form + b"data" + most + b"\1\2" * samples
+
+
+@needs_ffmpeg
+@pytest.mark.parametrize("drop", ["closed", "silent"])
+async def test_c9_a_live_stream_whose_connection_is_lost_is_opened_again(
+    drop: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # A real ffmpeg: it exits without an error when a connection is lost.
+    monkeypatch.setattr(media, "_SILENCE_S", 5)
+    opened, release = 0, asyncio.Event()
+
+    async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        nonlocal opened
+        opened += 1
+        await reader.readuntil(b"\r\n\r\n")
+        writer.write(b"HTTP/1.1 200 OK\r\nContent-Type: audio/wav\r\nConnection: close\r\n\r\n" + _endless_wav(400_000))
+        await writer.drain()
+        if drop == "silent":
+            await release.wait()
+        writer.close()
+
+    async def pause(seconds: float) -> None:
+        pass
+
+    heard = 0
+    async with await asyncio.start_server(answer, "127.0.0.1", 0) as server:
+        address = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}/live"
+        async with aclosing(AudioSource(address, SystemClock(), sleep=pause).chunks()) as chunks:  # type: ignore[type-var]
+            async for _ in chunks:
+                heard += 1
+                if opened == 2:
+                    break
+        release.set()
+    assert heard * CHUNK_S > 20, "what the first connection sent was heard"
 
 
 async def test_c9_a_flood_of_errors_of_ffmpeg_is_kept_in_part(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -23,7 +23,7 @@ from coterie.modes.crowd.prompts import LineRequest
 from coterie.modes.crowd.protocol import MAX_CONTEXT_BYTES, ChatAuthor, ChatMessage, ChatPost, StreamContext
 from coterie.modes.crowd.session.replay import Replay, admission_for, last_session_events
 from coterie.modes.crowd.session.session import LineWriter, LiveSession
-from coterie.modes.crowd.session.stream_context import RollingContext, Script, ScriptLine, detect_event
+from coterie.modes.crowd.session.stream_context import RollingContext, StreamScript, StreamScriptLine, detect_event
 from coterie.modes.crowd.session.stream_sources import (
     contexts_from_lines,
     contexts_from_script,
@@ -33,9 +33,10 @@ from coterie.modes.crowd.session.stream_sources import (
 from coterie.modes.crowd.settings import CrowdConfigs, RoomConfig, Tempo
 
 HURRIED = Tempo(tick_s=0.02, lines_per_minute=900, rest_s=0.5, typing_per_s=5_000, line_deadline_s=5)
-TALE = Script(
+ONLY_MODEL = HURRIED.model_copy(update={"stand_in": False})
+TALE = StreamScript(
     line=tuple(
-        ScriptLine(at=number * 0.1, say=f"chat, which door, number {number}?", event="chat_question")
+        StreamScriptLine(at=number * 0.1, say=f"chat, which door, number {number}?", event="chat_question")
         for number in range(15)
     )
 )
@@ -50,9 +51,15 @@ def store(tmp_path: Path) -> Iterator[Store]:
 
 
 async def run_session(
-    store: Store, configs: CrowdConfigs, writer: MakeVoice, *, person_text: str = "", enough: int = 0
+    store: Store,
+    configs: CrowdConfigs,
+    writer: MakeVoice,
+    *,
+    tempo: Tempo = HURRIED,
+    person_text: str = "",
+    enough: int = 0,
 ) -> list[ChatMessage]:
-    room = configs.room("late-shift").model_copy(update={"tempo": HURRIED})
+    room = configs.room("late-shift").model_copy(update={"tempo": tempo})
     personas = configs.personas_in(room)
     gateway = Gateway(store, admission_for(room, personas, configs.moderator(room)), SystemClock())
     await gateway.recover()
@@ -105,7 +112,9 @@ async def test_c7_a_model_writes_lines_and_bad_ones_are_not_posted(store: Store,
         return RecordedCall(say=f'"number {number} is the {number}th thing about {number} doors"\nand a second line')
 
     asking = models(store, answer)
-    messages = await run_session(store, configs, lambda rules: ModelLineWriter(asking, rules, "late-shift"), enough=3)
+    messages = await run_session(
+        store, configs, lambda rules: ModelLineWriter(asking, rules, "late-shift"), tempo=ONLY_MODEL, enough=3
+    )
     texts = [each.text for each in messages]
     assert texts
     assert all(text.split("number ")[1].endswith("doors") for text in texts)
@@ -124,7 +133,11 @@ async def test_c7_a_model_writes_lines_and_bad_ones_are_not_posted(store: Store,
 async def test_c7_a_person_gets_an_answer_without_a_model(store: Store, configs: CrowdConfigs) -> None:
     asking = models(store, lambda request: RecordedCall(error=RecordedError(kind="BadRequest")))
     messages = await run_session(
-        store, configs, lambda rules: ModelLineWriter(asking, rules, "late-shift"), person_text="@salt_lamp well?"
+        store,
+        configs,
+        lambda rules: ModelLineWriter(asking, rules, "late-shift"),
+        tempo=ONLY_MODEL,
+        person_text="@salt_lamp well?",
     )
     assert [each.author.name for each in messages if each.author.kind == "persona"] == ["salt_lamp"]
     written = [each for each in last_session_events(store.reader, "late-shift") if isinstance(each, CrowdWritten)]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import subprocess
 import sys
@@ -9,18 +10,22 @@ from pathlib import Path
 
 import pytest
 
-from bench.reply_chains import longest_chain, near_duplicates, reproduction
+from bench.loop import longest_chain, near_duplicates, reproduction
 from coterie.eventstore import NewEvent, Store
+from coterie.llm import Models, ModelsSettings
+from coterie.llm.messages import CompletionRequest
+from coterie.llm.recording import RecordedCall, ReplayProvider
 from coterie.modes.crowd.chat_signals import TrendTracker
-from coterie.modes.crowd.decisions import derive_random
+from coterie.modes.crowd.decisions import Decision, derive_random
 from coterie.modes.crowd.errors import BadRecording
-from coterie.modes.crowd.events import CrowdGoverned, CrowdSaid, CrowdTicked, room_stream
+from coterie.modes.crowd.events import CrowdGoverned, CrowdSaid, CrowdTicked, SpeakDecision, room_stream
 from coterie.modes.crowd.gateway import RoomLimits
-from coterie.modes.crowd.generation import LineRules
+from coterie.modes.crowd.generation import LineRules, model_lines_from_thread
 from coterie.modes.crowd.moderation import ModerationPolicy
+from coterie.modes.crowd.prompts import LineRequest, build_instructions
 from coterie.modes.crowd.protocol import ChatAuthor, ChatMessage
 from coterie.modes.crowd.session.replay import Replay, firehose_hash
-from coterie.modes.crowd.session.stream_context import Script, ScriptLine
+from coterie.modes.crowd.session.stream_context import StreamScript, StreamScriptLine
 from coterie.modes.crowd.settings import CrowdConfigs, RoomConfig
 from tests.modes.crowd.conftest import START, Play
 
@@ -86,9 +91,9 @@ def test_c8_damping_ends_chains_of_personas(play: Play, room: RoomConfig) -> Non
 
 
 def test_c15_a_hype_event_causes_many_different_lines(play: Play) -> None:
-    walk = [ScriptLine(at=at, say="we walk a little further along the path") for at in range(0, 180, 6)]
-    win = ScriptLine(at=121, say="yes, we did it!", event="hype")
-    stream_script = Script(line=tuple(sorted([*walk, win], key=lambda line: line.at)))
+    walk = [StreamScriptLine(at=at, say="we walk a little further along the path") for at in range(0, 180, 6)]
+    win = StreamScriptLine(at=121, say="yes, we did it!", event="hype")
+    stream_script = StreamScript(line=tuple(sorted([*walk, win], key=lambda line: line.at)))
     before = during = after = 0
     for seed in range(4):
         messages = play(3, stream_script=stream_script, seed=seed).messages
@@ -187,7 +192,7 @@ def test_c17_the_session_does_not_depend_on_workers_and_order(play: Play, config
 
 
 def test_c17_random_numbers_do_not_depend_on_the_hash_seed() -> None:
-    code = "from coterie.modes.crowd.decisions import derive_random; print(derive_random(1, 'ana', 3))"
+    code = "from coterie.modes.crowd.decisions import Decision, derive_random; print(derive_random(1, 'ana', 3))"
     outputs = {
         subprocess.run(
             [sys.executable, "-c", code], env={**os.environ, "PYTHONHASHSEED": seed}, capture_output=True, check=True
@@ -230,6 +235,31 @@ def test_c17_a_changed_persona_changes_the_session_and_the_difference_is_shown(
     ]
 
 
+async def test_c17_a_model_writes_the_first_new_lines_of_a_changed_persona(play: Play, configs: CrowdConfigs) -> None:
+    simulation = play(10)
+    room = simulation.session.room
+    salt = configs.personas()["salt_lamp"]
+    loud = salt.model_copy(
+        update={"voice": "IN CAPITALS", "traits": salt.traits.model_copy(update={"talkativeness": 1.0})}
+    )
+    asked: list[str] = []
+
+    def answer(request: CompletionRequest) -> RecordedCall:
+        asked.append(request.prompt.messages[0].text)
+        return RecordedCall(say=f"LAMP NUMBER {len(asked)} OF {len(asked) * 7} GLOWS")
+
+    models = Models(ModelsSettings(), providers={"embedded": ReplayProvider("embedded", default=answer)})
+    lines = model_lines_from_thread(models, room.name, asyncio.get_running_loop(), most=3)
+    replay = Replay(simulation.events, configs.moderator(room), changed={loud.name: loud}, lines=lines)
+    replayed = await asyncio.to_thread(replay.run)
+    await models.close()
+    said = [each.text for each in replayed.messages if each.author.name == "salt_lamp"]
+    assert len(asked) == 3
+    assert all("IN CAPITALS" in instructions for instructions in asked)
+    by_model = [text for text in said if "LAMP NUMBER" in text]
+    assert 1 <= len(by_model) <= 3 < len(said), "further lines are from its file"
+
+
 def test_c17_a_log_without_a_beginning_cannot_be_replayed(configs: CrowdConfigs, room: RoomConfig) -> None:
     with pytest.raises(BadRecording, match="how the session began"):
         Replay([], configs.moderator(room))
@@ -255,3 +285,39 @@ def test_c17_a_replay_uses_the_recorded_rules(play: Play, configs: CrowdConfigs)
     replay = Replay(simulation.events, configs.moderator(simulation.session.room).with_policy(today))
     assert replay.run().identical
     assert replay._admission.moderator.policy == simulation.session.room.moderation
+
+
+def test_c17_a_replay_with_a_changed_persona_may_be_written_by_a_model(play: Play, configs: CrowdConfigs) -> None:
+    class Scripted:
+        """Says what its prompt told it to care about."""
+
+        def write(self, request: LineRequest, attempt: int = 0) -> str:
+            words = build_instructions(request).split("How you write: ")[1].splitlines()[0]
+            return f"{words} number {request.tick} {attempt}"
+
+    simulation = play(2)
+    salt = configs.personas()["salt_lamp"]
+    changed = salt.model_copy(
+        update={"voice": "pirate words only", "traits": salt.traits.model_copy(update={"talkativeness": 1.0})}
+    )
+    moderator = configs.moderator(configs.room("late-shift"))
+    result = Replay(simulation.events, moderator, changed={"salt_lamp": changed}, lines=Scripted()).run()
+    new = [message.text for message in result.only_replayed() if message.author.name == "salt_lamp"]
+    assert new
+    assert all("pirate words only" in text for text in new)
+
+
+def test_c2_a_line_refused_after_a_takeover_does_not_end_a_newer_one(play: Play) -> None:
+    session = play(1).session
+    name = next(iter(session.deciders))
+    lines: list[SpeakDecision] = []
+    for tick in (1, 2):
+        session.join([name])  # another process runs the persona from here on
+        event = session.tick_event(
+            session.room_state(tick, START + tick), [Decision(name, tick, True, "event", 1.0, 0.0)]
+        )
+        lines += event.spoke
+    session.cancel_line(lines[0])
+    assert session.deciders[name].typing
+    session.cancel_line(lines[1])
+    assert not session.deciders[name].typing

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from coterie.base.clock import SystemClock
 from coterie.modes.crowd.errors import BadCrowdConfig
-from coterie.modes.crowd.session.stream_context import RollingContext, Script, ScriptLine
+from coterie.modes.crowd.session.stream_context import RollingContext, StreamScript, StreamScriptLine
 from coterie.modes.crowd.session.stream_sources import follow_file, open_stream
 
 GOOD = '[[line]]\nat = 0.0\nsay = "hello"\n\n'
@@ -55,12 +55,12 @@ def test_c9_a_script_that_is_no_text_is_refused(tmp_path: Path) -> None:
 @settings(max_examples=80, suppress_health_check=[HealthCheck.function_scoped_fixture])
 def test_c9_every_line_that_is_accepted_gives_a_context(fields: dict[str, object]) -> None:
     try:
-        line = ScriptLine.model_validate(fields)
+        line = StreamScriptLine.model_validate(fields)
     except ValueError:
         return
     context = RollingContext("attic").add(line.say, 1_000, line.event, line.confidence)
     assert context.from_json(context.to_json()) == context
-    assert Script(line=(line,)).seconds == line.at
+    assert StreamScript(line=(line,)).seconds == line.at
 
 
 async def test_c9_a_text_file_without_line_ends_is_read_in_parts(tmp_path: Path) -> None:

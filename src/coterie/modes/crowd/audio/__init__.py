@@ -1,6 +1,6 @@
 """Speech recognition for streams: audio sources, voice activity detection and transcription. Audio stays local."""
 
-from coterie.modes.crowd.audio.source import AudioSource, Utterance, UtteranceDetector, is_audio_source
+from coterie.modes.crowd.audio.source import AudioSource, Utterance, UtteranceDetector
 from coterie.modes.crowd.audio.transcriber import Recogniser, create_recogniser, transcribe_stream
 
 __all__ = [
@@ -9,6 +9,5 @@ __all__ = [
     "Utterance",
     "UtteranceDetector",
     "create_recogniser",
-    "is_audio_source",
     "transcribe_stream",
 ]

@@ -187,6 +187,7 @@ _TIE_BREAK_VARIANT = AudioVariant(stretch=1.15, pre_emphasis=0.5)
 
 class Moonshine:
     name = "moonshine-tiny-en"
+    english = True
 
     def __init__(self, expected: Iterable[str] = _EXPECTED_WORDS) -> None:
         try:

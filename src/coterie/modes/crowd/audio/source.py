@@ -1,7 +1,6 @@
-"""Audio input in 32 ms chunks of 16 kHz mono, from files in real time or from URLs, cut into utterances.
+"""Audio input in 32 ms chunks of 16 kHz mono, from files in real time, URLs or a microphone, cut into utterances.
 
-WAV files of that format are read directly, everything else through ffmpeg. ffmpeg's protocols are restricted: a file
-cannot make it open a URL, nor a URL a file.
+WAV files of that format are read directly, everything else through ffmpeg.
 """
 
 from __future__ import annotations
@@ -12,10 +11,10 @@ import subprocess
 import tempfile
 import wave
 from collections import deque
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
+from contextlib import aclosing
 from dataclasses import dataclass
 from pathlib import Path
-from urllib.parse import urlsplit
 
 import numpy as np
 import numpy.typing as npt
@@ -24,24 +23,15 @@ from coterie.base.clock import Clock
 from coterie.base.errors import MissingExtra
 from coterie.base.paths import open_atomic, write_atomic
 from coterie.modes.crowd.errors import AudioUnavailable
-from coterie.modes.crowd.session.stream_context import Script
+from coterie.modes.crowd.media import MediaInput, read_live_media, read_media
+from coterie.modes.crowd.session.stream_context import StreamScript
 
 SAMPLE_RATE = 16_000
 CHUNK_SAMPLES = 512
 """The window of the voice activity detection."""
 CHUNK_BYTES = 2 * CHUNK_SAMPLES
 CHUNK_S = CHUNK_SAMPLES / SAMPLE_RATE
-_URL_SCHEMES = frozenset(["http", "https", "rtmp", "rtmps", "rtsp", "srt"])
-_FILE_SUFFIXES = frozenset(
-    [".wav", ".mp3", ".flac", ".ogg", ".opus", ".m4a", ".aac", ".webm", ".mp4", ".mkv", ".mov", ".ts"]
-)
-_NETWORK_PROTOCOLS = "http,https,httpproxy,tcp,tls,crypto,rtmp,rtmps,rtsp,rtp,udp,srt"
-_MAX_STDERR_CHARS = 300
-
-
-def is_audio_source(source: str) -> bool:
-    """Whether this is the URL of a stream or a file with an audio or video suffix."""
-    return urlsplit(source).scheme in _URL_SCHEMES or Path(source).suffix.lower() in _FILE_SUFFIXES
+_PCM_OUTPUT = ("-vn", "-f", "s16le", "-ac", "1", "-ar", str(SAMPLE_RATE), "-")
 
 
 class AudioSource:
@@ -51,94 +41,45 @@ class AudioSource:
         clock: Clock,
         *,
         speed: float = 1.0,
+        start_s: float = 0.0,
         sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
     ) -> None:
-        """A file is read at `speed` times real time; a URL as it arrives."""
+        """A file is read at `speed` times real time, from what is heard `start_s` after its beginning on; a URL as it
+        arrives.
+        """
         self._source = source
         self._clock = clock
         self._speed = speed
+        self._skipped_chunks = round(start_s * speed / CHUNK_S)
         self._sleep = sleep
 
     async def chunks(self) -> AsyncIterator[bytes]:
         """Yield the audio chunk by chunk; the last one is padded with silence."""
-        if urlsplit(self._source).scheme in _URL_SCHEMES:
-            async for chunk in self._decode_with_ffmpeg(self._source, _NETWORK_PROTOCOLS):
-                yield chunk
+        media = MediaInput.of(self._source, "audio")
+        if media.live:
+            chunks = read_live_media(media, "audio", _PCM_OUTPUT, CHUNK_BYTES, CHUNK_S, self._sleep)
+            async with aclosing(chunks):
+                async for chunk in chunks:
+                    yield chunk.ljust(CHUNK_BYTES, b"\0")
             return
-        file = self._file()
-        wav = _open_plain_wav(file)
-        started, number = self._clock.monotonic(), 0
-        async for chunk in (
-            _wav_chunks(wav) if wav is not None else self._decode_with_ffmpeg(f"file:{file}", "file,crypto,data")
-        ):
-            number += 1
-            due = started + number * CHUNK_S / self._speed
-            # Sleeps even when late, so that other tasks run.
-            await self._sleep(max(0.0, due - self._clock.monotonic()))
-            yield chunk
-
-    def _file(self) -> Path:
-        file = Path(self._source)
-        if not file.is_file():
-            raise AudioUnavailable(
-                f"There is no file {file}.", "Give an audio file, or a URL that begins with https://."
-            )
-        return file
-
-    async def _decode_with_ffmpeg(self, source: str, protocols: str) -> AsyncIterator[bytes]:
-        ffmpeg = shutil.which("ffmpeg")
-        if ffmpeg is None:
-            raise AudioUnavailable(
-                "Reading this audio needs ffmpeg, which is not installed.",
-                "Install it (apt install ffmpeg, brew install ffmpeg), or give a 16 kHz mono WAV file.",
-            )
-        process = await asyncio.create_subprocess_exec(
-            *(ffmpeg, "-nostdin", "-hide_banner", "-loglevel", "error", "-protocol_whitelist", protocols, "-i", source),
-            *("-vn", "-f", "s16le", "-ac", "1", "-ar", str(SAMPLE_RATE), "-"),
-            stdin=asyncio.subprocess.DEVNULL,
-            stdout=asyncio.subprocess.PIPE,
-            stderr=asyncio.subprocess.PIPE,
-        )
-        if process.stdout is None or process.stderr is None:
-            raise RuntimeError("ffmpeg was started without its pipes.")
-        stderr = asyncio.create_task(_read_tail(process.stderr))
-        received = False
-        try:
-            while chunk := await _read_chunk(process.stdout):
-                received = True
-                yield chunk
-            failed = await process.wait() != 0
-            if failed or not received:
-                error = (await stderr).decode("utf-8", "replace").strip()[-_MAX_STDERR_CHARS:]
-                what = f"The audio of {self._source} broke off" if received else f"There is no audio in {self._source}"
-                raise AudioUnavailable(f"{what}.", f"ffmpeg reports: {error or 'nothing'}. Check the address.")
-        finally:
-            if process.returncode is None:
-                process.kill()
-                await process.wait()
-            stderr.cancel()
-            await asyncio.gather(stderr, return_exceptions=True)
+        wav = _open_plain_wav(Path(self._source))
+        started, number = self._clock.monotonic(), -self._skipped_chunks
+        chunks = _wav_chunks(wav) if wav is not None else read_media(media, "audio", _PCM_OUTPUT, CHUNK_BYTES)
+        async with aclosing(chunks):
+            async for chunk in chunks:
+                number += 1
+                if number <= 0:
+                    continue
+                due = started + number * CHUNK_S / self._speed
+                # Sleeps even when late, so that other tasks run.
+                await self._sleep(max(0.0, due - self._clock.monotonic()))
+                yield chunk.ljust(CHUNK_BYTES, b"\0")
 
 
-async def _read_tail(stream: asyncio.StreamReader) -> bytes:
-    """Read to the end and return only the last part, since a broken stream may report errors without end."""
-    tail = b""
-    while part := await stream.read(65_536):
-        tail = (tail + part)[-4 * _MAX_STDERR_CHARS :]
-    return tail
-
-
-async def _read_chunk(stream: asyncio.StreamReader) -> bytes:
-    try:
-        return await stream.readexactly(CHUNK_BYTES)
-    except asyncio.IncompleteReadError as end:
-        return end.partial.ljust(CHUNK_BYTES, b"\0") if end.partial else b""
-
-
-async def _wav_chunks(file: wave.Wave_read) -> AsyncIterator[bytes]:
+async def _wav_chunks(file: wave.Wave_read) -> AsyncGenerator[bytes, None]:
     with file:
         while chunk := file.readframes(CHUNK_SAMPLES):
-            yield chunk.ljust(CHUNK_BYTES, b"\0")
+            yield chunk
 
 
 def _open_plain_wav(file: Path) -> wave.Wave_read | None:
@@ -183,7 +124,7 @@ def synthesise(text: str, voice: str = "rms") -> Pcm:
             return np.frombuffer(spoken.readframes(spoken.getnframes()), dtype="<i2")
 
 
-def synthesise_script(script: Script, file: Path, voice: str = "rms") -> list[float]:
+def synthesise_script(script: StreamScript, file: Path, voice: str = "rms") -> list[float]:
     """Speak a script into a WAV file, each line at its time or right after the previous one.
 
     Returns the end of each line in seconds.

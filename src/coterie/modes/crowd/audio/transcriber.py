@@ -33,6 +33,8 @@ _log = get_logger(__name__)
 
 class Recogniser(Protocol):
     name: str
+    english: bool
+    """Whether the last text is English: its spelling is corrected then."""
 
     def transcribe(self, samples: Samples) -> str:
         """Return the text of 16 kHz mono audio. Blocks: call it in a thread."""
@@ -42,7 +44,8 @@ class Recogniser(Protocol):
 class Whisper:
     """faster-whisper with weights from a local folder."""
 
-    def __init__(self, weights: Path) -> None:
+    def __init__(self, weights: Path, language: str = "") -> None:
+        """`language` is a code such as `de`; empty, it is recognised in each utterance."""
         try:
             from faster_whisper import WhisperModel
         except ImportError:
@@ -52,20 +55,28 @@ class Whisper:
                 f"There are no faster-whisper weights in {weights}.", "Give a folder that contains model.bin."
             )
         self.name = f"whisper:{weights.name}"
+        self.english = True
+        self._language = language or None
         self._model: Any = WhisperModel(str(weights), compute_type="int8", local_files_only=True)
+        if language and language not in self._model.supported_languages:
+            known = ", ".join(self._model.supported_languages)
+            raise AudioUnavailable(f"These weights do not know the language {language}.", f"They know: {known}.")
 
     def transcribe(self, samples: Samples) -> str:
-        segments, _ = self._model.transcribe(samples, beam_size=1, condition_on_previous_text=False)
+        segments, heard = self._model.transcribe(
+            samples, language=self._language, beam_size=1, condition_on_previous_text=False
+        )
+        self.english = heard.language == "en"
         return " ".join(segment.text.strip() for segment in segments).strip()
 
 
-def create_recogniser(name: str = "moonshine") -> Recogniser:
-    """Create a recogniser by name: `moonshine` or `whisper:FOLDER`."""
+def create_recogniser(name: str = "moonshine", language: str = "") -> Recogniser:
+    """Create a recogniser by name: `moonshine` (English only) or `whisper:FOLDER`."""
     kind, _, folder = name.partition(":")
     if kind == "moonshine" and not folder:
         return Moonshine()
     if kind == "whisper" and folder:
-        return Whisper(Path(folder).expanduser())
+        return Whisper(Path(folder).expanduser(), language)
     raise AudioUnavailable(
         f"There is no recogniser {name}.", "Use moonshine, or whisper:FOLDER with a folder of weights."
     )
@@ -153,10 +164,12 @@ async def transcribe_stream(
     room: str,
     clock: Clock,
     detector: UtteranceDetector | None = None,
+    rolling: RollingContext | None = None,
 ) -> AsyncIterator[StreamContext]:
     """Yield contexts from audio chunks as soon as each utterance is recognised.
 
-    Recognition runs in a thread. If it falls behind, waiting utterances are joined and recognised at once.
+    Recognition runs in a thread. If it falls behind, waiting utterances are joined and recognised at once. `rolling` is
+    shared with what else reads the stream.
     """
     utterances = detector or UtteranceDetector()
     queue: asyncio.Queue[tuple[Utterance, int] | None] = asyncio.Queue()
@@ -180,7 +193,7 @@ async def transcribe_stream(
         finally:
             queue.put_nowait(None)
 
-    rolling = RollingContext(room)
+    rolling = rolling or RollingContext(room)
     loop = asyncio.get_running_loop()
     detection = asyncio.create_task(detect_utterances())
     try:
@@ -188,7 +201,7 @@ async def transcribe_stream(
             while (waiting := await _next_utterance(queue)) is not None:
                 utterance, ended_ms = waiting
                 text = await loop.run_in_executor(executor, recogniser.transcribe, utterance.samples)
-                for sentence in fix_sentences(text):
+                for sentence in fix_sentences(text) if recogniser.english else _SENTENCES.split(text):
                     if line := sentence[:_MAX_LINE_CHARS]:
                         kind, confidence = detect_event(line) or (None, 0.0)
                         yield rolling.add(line, ended_ms, kind, confidence)

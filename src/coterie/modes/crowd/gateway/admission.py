@@ -43,7 +43,8 @@ from coterie.modes.crowd.protocol import (
 # token can only read. A name that looks like the name of a persona or of a moderator is refused.
 
 
-ChatRole = Literal["owner", "guest"]
+ChatRole = Literal["owner", "guest", "worker", "reader"]
+"""A worker posts for the room's personas, over a broker only. A reader, such as an overlay, posts nothing."""
 DEFAULT_DAYS = 30
 _KEY_BYTES = 32
 _MAX_TOKEN_CHARS = 1_000
@@ -324,6 +325,13 @@ class Admission:
         self._moderators[name_skeleton(name)] = name
         self._free_names.clear()
 
+    def is_persona(self, name: str) -> bool:
+        return self._reserved.get(name_skeleton(name)) == name
+
+    def sent(self, post: ChatPost) -> ChatMessage | None:
+        """The message of a post that was admitted before."""
+        return self._sent.get((post.author.name, post.id))
+
     def remember(self, message: ChatMessage) -> None:
         """Take the number and the sender's id of an admitted message into account."""
         self.last_number = max(self.last_number, message.number)
@@ -340,13 +348,16 @@ class Admission:
         if self.last_number == message.number:
             self.last_number -= 1
 
-    def admit(self, post: ChatPost, now_ms: int, *, guest: bool = False) -> Admitted | Refused:
-        """`guest` is whether the post comes from a guest, as the receiver of the connection knows."""
+    def admit(self, post: ChatPost, now_ms: int, *, guest: bool = False, relayed: bool = False) -> Admitted | Refused:
+        """`guest` is whether the post comes from a guest, as the receiver of the connection knows.
+
+        `relayed` is whether another platform has admitted it already: its own rate limits count there.
+        """
         author = post.author
-        if (earlier := self._sent.get((author.name, post.id))) is not None:
+        if (earlier := self.sent(post)) is not None:
             return Admitted(earlier, duplicate=True)
         try:
-            text = self._check(post, now_ms, guest)
+            text = self._check(post, now_ms, guest, relayed)
         except MessageRefused as refused:
             return Refused(refused, self.audit_refusal(refused.rule, refused.what, author, post.id, now_ms))
         verdict = self.moderator.check(text, strict=author.kind == "persona")
@@ -380,7 +391,7 @@ class Admission:
             message, tuple(self._audit_finding(each, author, message.id, now_ms) for each in verdict.findings)
         )
 
-    def _check(self, post: ChatPost, now_ms: int, guest: bool) -> str:
+    def _check(self, post: ChatPost, now_ms: int, guest: bool, relayed: bool) -> str:
         if post.room != self.room:
             raise MessageRefused("room", f"This is the room {self.room}, not {post.room}.", "Send it to its own room.")
         text = post.text.strip()
@@ -397,7 +408,7 @@ class Admission:
                 "name", f"{post.author.name} looks like {other}, who is somebody else here.", "Choose another name."
             )
         self.moderation_state.check(post.author, now_ms)
-        if (wait := self._buckets.take(post.author.name.casefold(), now_ms)) > 0:
+        if not relayed and (wait := self._buckets.take(post.author.name.casefold(), now_ms)) > 0:
             raise MessageRefused("rate", "You are sending too fast.", f"Try again in {wait:.0f} s.", wait)
         return text
 

@@ -32,7 +32,15 @@ _PAGE_SIZE = 1_000
 MAX_WAITING_POSTS = 20_000
 """Posts that may wait for the log. Further ones are refused, so that a slow disk does not fill the memory."""
 _Waiting = tuple[ChatMessage | None, asyncio.Future[Any]]
-_AUDIT_ACTIONS = {"timeout": "timeout", "ban": "ban", "pardon": "pardon", "kill": "killed", "revive": "revived"}
+_AUDIT_ACTIONS = {
+    "timeout": "timeout",
+    "ban": "ban",
+    "pardon": "pardon",
+    "kill": "killed",
+    "revive": "revived",
+    "delete": "deleted",
+}
+DELETED_TEXT = "[deleted by a moderator]"
 
 
 class Frame(NamedTuple):
@@ -200,6 +208,7 @@ class Gateway:
         self._new_events: list[NewEvent] = []
         self._waiting: list[_Waiting] = []
         self._writing: asyncio.Task[None] | None = None
+        self._deleted: set[str] = set()
         self.failed_writes = 0
         self.problem = ""
         """Why the last batch was not stored; empty if it was."""
@@ -217,12 +226,19 @@ class Gateway:
             if isinstance(event.payload, CrowdRuled):
                 self.admission.add_moderator(event.payload.by)
                 self.admission.moderation_state.apply(event.payload)
+                self._hide_deleted(event.payload)
             elif isinstance(event.payload, CrowdGoverned) and event.payload.changed:
                 limits = RoomLimits.model_validate(event.payload.rules.get("limits", {}))
                 self.admission.moderation_state.apply_limits(limits, event.payload.changed)
 
     def post_from(self, identity: ChatIdentity, sent: SenderPost) -> asyncio.Future[ChatMessage]:
         """Post what a person sent, under the name that the receiver of the connection has established."""
+        if identity.role not in ("owner", "guest"):
+            refused: asyncio.Future[ChatMessage] = asyncio.get_running_loop().create_future()
+            refused.set_exception(
+                MessageRefused("identity", "This token is not one of a person.", "Use a token of coterie crowd invite.")
+            )
+            return refused
         post = ChatPost(
             id=sent.id,
             room=sent.room,
@@ -230,12 +246,13 @@ class Gateway:
             text=sent.text,
             reply_to=sent.reply_to,
         )
-        return self.post(post, guest=identity.role == "guest")
+        return self.post(post, guest=identity.role != "owner")
 
-    def post(self, post: ChatPost, *, guest: bool = False) -> asyncio.Future[ChatMessage]:
+    def post(self, post: ChatPost, *, guest: bool = False, relayed: bool = False) -> asyncio.Future[ChatMessage]:
         """Return a future of the stored message; it raises `MessageRefused` if the post is not admitted.
 
-        The caller vouches for the author. What people send goes through `post_from`.
+        The caller vouches for the author. What people send goes through `post_from`. `relayed` is whether another
+        platform limits how often its people post.
         """
         answer: asyncio.Future[ChatMessage] = asyncio.get_running_loop().create_future()
         if len(self._waiting) >= MAX_WAITING_POSTS:
@@ -244,7 +261,7 @@ class Gateway:
                 MessageRefused("busy", "The room has more messages than it can store.", "Try again in a moment.", 2.0)
             )
             return answer
-        decision = self.admission.admit(post, self.now_ms(), guest=guest)
+        decision = self.admission.admit(post, self.now_ms(), guest=guest, relayed=relayed)
         if decision.audits:
             self._new_events.extend(
                 NewEvent(self.stream, CrowdAudited(record=audit), "gateway") for audit in decision.audits
@@ -273,6 +290,7 @@ class Gateway:
         """Apply a moderator's decision at once, with an audit record."""
         self.admission.add_moderator(ruling.by)
         self.admission.moderation_state.apply(ruling)
+        self._hide_deleted(ruling)
         record = AuditRecord(
             room=self.admission.room,
             ts=ruling.at_ms,
@@ -280,6 +298,7 @@ class Gateway:
             rule=ruling.what,
             reason=ruling.reason or f"{ruling.what} by {ruling.by}",
             author=ChatAuthor(name=ruling.who or "room", kind="human" if ruling.who else "system"),
+            message=ruling.message or None,
             by=ruling.by,
         )
         stored: asyncio.Future[None] = asyncio.get_running_loop().create_future()
@@ -291,6 +310,17 @@ class Gateway:
         self._start_writing()
         await stored
 
+    def _hide_deleted(self, ruling: CrowdRuled) -> None:
+        if ruling.what == "delete" and ruling.message:
+            self._deleted.add(ruling.message)
+            self._recent = deque(map(self._shown, self._recent), maxlen=_MAX_RECENT)
+
+    def _shown(self, message: ChatMessage) -> ChatMessage:
+        """A message as readers see it: the log keeps what was deleted, and readers do not get it."""
+        if message.id not in self._deleted:
+            return message
+        return message.model_copy(update={"text": DELETED_TEXT, "mentions": (), "emotes": ()})
+
     async def flush(self) -> None:
         """Wait until everything posted so far is durable."""
         while self._writing is not None:
@@ -300,6 +330,11 @@ class Gateway:
     def waiting(self) -> int:
         """Posts that are not durable yet."""
         return len(self._waiting)
+
+    async def recent_events(self, kinds: Sequence[str], limit: int) -> list[Payload]:
+        """The newest events of these kinds in the room's log, oldest first."""
+        events = await self._store.read(self.stream, kinds=list(kinds), limit=limit, newest_first=True)
+        return [event.payload for event in reversed(events)]
 
     def latest(self, count: int) -> list[ChatMessage]:
         """Return the newest messages, oldest first."""
@@ -316,7 +351,7 @@ class Gateway:
             if not page:
                 break
             found = [event.payload.message for event in page if isinstance(event.payload, CrowdSaid)]
-            messages.extend(message for message in found if message.number > number)
+            messages.extend(self._shown(message) for message in found if message.number > number)
             seq = page[-1].seq
         return messages[:limit]
 

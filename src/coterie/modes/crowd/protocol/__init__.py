@@ -92,7 +92,7 @@ LineText = Annotated[str, StringConstraints(pattern=ONE_LINE, max_length=MAX_MES
 MessageId = Annotated[str, StringConstraints(pattern=r"^[!-~]+$", max_length=64)]
 RoomName = Annotated[str, StringConstraints(pattern=r"^[a-z0-9][a-z0-9_-]*$", max_length=64)]
 AuthorKind = Literal["human", "persona", "system"]
-SpeakReason = Literal["base", "event", "mention", "reply", "trend", "greeting"]
+SpeakReason = Literal["base", "event", "mention", "reply", "trend", "greeting", "tease"]
 
 
 RESERVED_NAMES = ("streamer", "system", "assistant", "user", "moderator", "gateway", "owner", "room")
@@ -119,6 +119,10 @@ class Trace(WireModel):
     posted_ms: int | None = None
     decision: str | None = None
     """The decision, as `persona@tick`."""
+    model: str | None = None
+    """What wrote the line: `provider/model`, or `phrasebook` for a line of the persona's file."""
+    fallback: str | None = None
+    """Why the model's line was not used, if the line is from the persona's file instead."""
 
 
 class ChatPost(WireMessage):
@@ -196,7 +200,17 @@ def parse_post_answer(raw: str | bytes) -> ChatMessage:
 
 
 AuditAction = Literal[
-    "refused", "redacted", "flagged", "dropped", "timeout", "ban", "pardon", "setting", "killed", "revived"
+    "refused",
+    "redacted",
+    "flagged",
+    "dropped",
+    "timeout",
+    "ban",
+    "pardon",
+    "setting",
+    "killed",
+    "revived",
+    "deleted",
 ]
 
 
@@ -219,7 +233,7 @@ class AuditRecord(WireMessage):
 MAX_CONTEXT_BYTES = 4_096
 """Limit for a context. Raw audio and video frames are never sent."""
 
-EVENT_KINDS = ("chat_question", "hype", "fail", "clutch", "topic_change", "scene_change", "raid")
+EVENT_KINDS = ("chat_question", "hype", "win", "fail", "clutch", "topic_change", "scene_change", "raid")
 """Known kinds of events. Others may occur and have no effect on decisions unless a room tunes them."""
 
 
@@ -232,6 +246,8 @@ class StreamEvent(WireModel):
 
 
 class Vision(WireModel):
+    """What a stream shows. Frames are not part of it."""
+
     caption: str = Field(default="", max_length=500)
     on_screen_text: tuple[str, ...] = Field(default=(), max_length=20)
     scene: str = Field(default="", max_length=80)
@@ -249,7 +265,11 @@ class StreamContext(WireMessage):
     number: int = Field(ge=1)
     window: TimeWindow
     transcript: str = Field(default="", max_length=2_000)
+    latest: str | None = Field(default=None, max_length=500)
+    """The sentence that was said last; empty if the context is about something else. None in older recordings, whose
+    `summary` is this sentence."""
     summary: str = Field(default="", max_length=500)
+    """What the last minutes were about."""
     keywords: tuple[str, ...] = Field(default=(), max_length=20)
     events: tuple[StreamEvent, ...] = Field(default=(), max_length=20)
     speakers: tuple[str, ...] = Field(default=(), max_length=10)
@@ -284,10 +304,34 @@ class Subjects:
     def audit(self) -> str:
         return f"chat.audit.{self.room}"
 
+    @property
+    def record(self) -> str:
+        """Persona workers → gateway: decisions and outcomes, for the log."""
+        return f"chat.record.{self.room}"
+
+    @property
+    def recall(self) -> str:
+        """Persona workers → gateway: a question about what a persona remembers, answered at once."""
+        return f"chat.recall.{self.room}"
+
 
 class TrendCount(WireModel):
     what: str
     times: int = Field(ge=1)
+
+
+class Tick(WireModel):
+    """A moment at which personas decide, the same for all processes that run some of them."""
+
+    session: int
+    """When the session began, in milliseconds since 1970."""
+    number: int = Field(ge=1)
+    upto: int = Field(ge=0)
+    """The number of the last message that personas take into account."""
+    context: int = Field(default=0, ge=0)
+    """The number of the stream context that they take into account; 0 without one."""
+    edit: int = Field(default=0, ge=0)
+    """The number of the latest edit of the room or its personas that applies; 0 before the first."""
 
 
 class Trends(WireMessage):
@@ -303,6 +347,13 @@ class Trends(WireMessage):
     top_mentions: tuple[TrendCount, ...] = ()
     mood: float = Field(ge=-1, le=1)
     """From negative to positive."""
+    tick: Tick | None = None
+    """Set by a trends service of a session that is divided among processes."""
+
+
+def room_subject(room: str) -> str:
+    """The bus subject of a room's messages."""
+    return Subjects(room).firehose
 
 
 MESSAGE_TYPES: tuple[type[WireMessage], ...] = (ChatPost, ChatMessage, StreamContext, Trends, AuditRecord)
@@ -329,6 +380,7 @@ __all__ = [
     "StreamContext",
     "StreamEvent",
     "Subjects",
+    "Tick",
     "Trace",
     "Trends",
     "Vision",

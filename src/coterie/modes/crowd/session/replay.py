@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import heapq
+from collections import deque
 from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
@@ -13,6 +14,7 @@ from coterie.modes.crowd.decisions import Decision, RoomState
 from coterie.modes.crowd.errors import BadRecording
 from coterie.modes.crowd.events import (
     CrowdAudited,
+    CrowdEdited,
     CrowdGoverned,
     CrowdHeard,
     CrowdOpened,
@@ -24,12 +26,12 @@ from coterie.modes.crowd.events import (
     room_stream,
 )
 from coterie.modes.crowd.gateway import Admission, Admitted
-from coterie.modes.crowd.generation import NO_LINE, CannedLines
+from coterie.modes.crowd.generation import NO_LINE, CannedLines, ReplayLines
 from coterie.modes.crowd.moderation import Moderator
 from coterie.modes.crowd.personas import Persona
 from coterie.modes.crowd.prompts import LineRequest
 from coterie.modes.crowd.protocol import ChatMessage, ChatPost, StreamContext
-from coterie.modes.crowd.session.session import Session
+from coterie.modes.crowd.session.session import Session, TickShare, opening_event
 from coterie.modes.crowd.settings import RoomConfig
 
 _ATTEMPTS = 6
@@ -57,21 +59,14 @@ class Simulation:
         *,
         seed: int = 1,
         start_ms: int = 1_767_225_600_000,
-        lines: CannedLines | None = None,
+        lines: ReplayLines | None = None,
         workers: int = 1,
+        relationships: Mapping[str, Mapping[str, float]] | None = None,
     ) -> None:
-        self.session = Session(room, personas, seed, start_ms)
+        self.session = Session(room, personas, seed, start_ms, relationships)
         self.admission = admission
         self.start_ms = start_ms
-        self.events: list[Payload] = [
-            CrowdOpened(
-                room=room.name,
-                seed=seed,
-                start_ms=start_ms,
-                rules=room.model_dump(mode="json"),
-                personas=tuple(persona.model_dump(mode="json") for persona in personas),
-            )
-        ]
+        self.events: list[Payload] = [opening_event(room, personas, seed, start_ms, relationships)]
         self.messages: list[ChatMessage] = []
         self._lines = lines or CannedLines()
         self._workers = workers
@@ -233,7 +228,7 @@ class Replay:
     """Replays a recorded session, exactly or with changed personas.
 
     Messages of people, contexts and rulings are taken from the log; every decision is made again. A recorded line is
-    reused where the same decision is made, so no model is called.
+    reused where the same decision is made; other lines are canned, or written by `lines`.
     """
 
     def __init__(
@@ -242,10 +237,14 @@ class Replay:
         moderator: Moderator,
         *,
         changed: Mapping[str, Persona] | None = None,
-        lines: CannedLines | None = None,
+        lines: ReplayLines | None = None,
     ) -> None:
-        """`changed` maps names to changed personas."""
+        """`changed` maps names to changed personas; `lines` writes what is not in the recording."""
         self._events = list(events)
+        self._divided = any(isinstance(event, CrowdTicked) and event.personas is not None for event in self._events)
+        """Whether the session was divided among processes."""
+        if self._divided:
+            self._events = _order_by_ticks(self._events)
         opened = next((event for event in self._events if isinstance(event, CrowdOpened)), None)
         if opened is None:
             raise BadRecording(
@@ -254,12 +253,12 @@ class Replay:
         changed = dict(changed or {})
         personas = [changed.get(str(file["name"])) or Persona.model_validate(file) for file in opened.personas]
         room = RoomConfig.model_validate(opened.rules)
-        self._session = Session(room, personas, opened.seed, opened.start_ms)
+        self._session = Session(room, personas, opened.seed, opened.start_ms, opened.relationships)
         first = next((event.message.number for event in self._events if isinstance(event, CrowdSaid)), 1)
         self._moderator = moderator
         # With the recorded rules: the file may have changed since.
         self._admission = admission_for(room, personas, moderator.with_policy(room.moderation), last=first - 1)
-        self._changed = frozenset(changed)
+        self._changed = changed
         self._lines = lines or CannedLines()
         self._awaiting_line: dict[str, tuple[SpeakDecision, int]] = {}
         """Decisions of the replay whose recorded line comes later."""
@@ -268,18 +267,27 @@ class Replay:
         """Messages no tick has taken into account yet, with their recorded number."""
         self._ids: dict[str, str] = {}
         """Recorded message id → replayed message id."""
+        self._contexts = {
+            event.context.number: event for event in self._events if self._divided and isinstance(event, CrowdHeard)
+        }
+        self._edits = {event.number: event for event in self._events if isinstance(event, CrowdEdited)}
+        self._applied_edit = 0
+        """The number of the edit that applies, in a divided session."""
 
     def run(self) -> ReplayResult:
         result = ReplayResult([event.message for event in self._events if isinstance(event, CrowdSaid)])
         for event in self._events:
             if isinstance(event, CrowdHeard):
-                self._post_typed_until(event.at_ms, result)
-                self._session.set_context(event.context, event.at_ms)
+                if not self._divided:  # else each tick says which context counts
+                    self._post_typed_until(event.at_ms, result)
+                    self._session.set_context(event.context, event.at_ms)
             elif isinstance(event, CrowdRuled):
                 self._admission.moderation_state.apply(event)
             elif isinstance(event, CrowdGoverned):
                 rules = RoomConfig.model_validate(event.rules)
                 self._admission.change_rules(self._moderator.with_policy(rules.moderation), rules.limits, event.changed)
+            elif isinstance(event, CrowdEdited):
+                self._edit(event)
             elif isinstance(event, CrowdTicked):
                 self._post_typed_until(event.at_ms, result)
                 self._tick(event, result)
@@ -290,12 +298,36 @@ class Replay:
                 self._replay_message(event.message, result)
         return result
 
+    def _edit(self, event: CrowdEdited) -> None:
+        personas = self._edited_personas(event)
+        self._admission.add_names(persona.name for persona in personas)
+        if not event.number:  # else each tick says which edit applies
+            self._session.edit(RoomConfig.model_validate(event.rules), personas)
+
+    def _edit_at_tick(self, number: int) -> None:
+        if number != self._applied_edit and (edit := self._edits.get(number)) is not None:
+            self._applied_edit = number
+            self._session.edit(RoomConfig.model_validate(edit.rules), self._edited_personas(edit))
+
+    def _edited_personas(self, event: CrowdEdited) -> list[Persona]:
+        edited = [Persona.model_validate(file) for file in event.personas]
+        return [self._changed.get(persona.name, persona) for persona in edited]
+
     def _tick(self, recorded: CrowdTicked, result: ReplayResult) -> None:
+        self._edit_at_tick(recorded.edit)
         for message in [message for number, message in self._unread if number <= recorded.upto]:
             self._session.add_message(message)
         self._unread = [(number, message) for number, message in self._unread if number > recorded.upto]
+        share = None
+        if recorded.personas is not None:  # one of several processes
+            share = TickShare(recorded.personas, recorded.joined, recorded.context, recorded.edit)
+            self._session.join(recorded.joined)
+            if (heard := self._contexts.get(recorded.context or 0)) is not None:
+                self._session.set_context(heard.context, heard.at_ms)
         state = self._session.room_state(recorded.tick, recorded.at_ms)
-        replayed = self._session.tick_event(state, self._session.decide(state))
+        replayed = self._session.tick_event(
+            state, self._session.decide(state, share.names if share is not None else None), share
+        )
         before = {each.persona: each for each in recorded.spoke}
         result.decisions += 1
         result.changed_decisions += {each.persona for each in replayed.spoke} != set(before)
@@ -336,7 +368,11 @@ class Replay:
         tick = int((key or "@0").rpartition("@")[2])
         trace = recorded.trace
         written, posted = trace.written_ms or recorded.ts, trace.posted_ms or recorded.ts
-        post = self._session.post(decision, tick_ms, tick, recorded.text, written, posted)
+        post = self._session.post(
+            decision, tick_ms, tick, recorded.text, written, posted, model=trace.model, fallback=trace.fallback
+        )
+        if recorded.nonce is not None:  # workers choose their own ids
+            post = post.model_copy(update={"id": recorded.nonce})
         admitted = self._admission.admit(post, recorded.ts)
         if isinstance(admitted, Admitted):
             self._add_message(recorded, admitted.message, result)
@@ -364,6 +400,39 @@ class Replay:
             admitted = self._admission.admit(post, due)
             if isinstance(admitted, Admitted):
                 self._add_message(None, admitted.message, result)
+
+
+def _order_by_ticks(events: list[Payload]) -> list[Payload]:
+    """The events of a divided session in the order in which they had an effect.
+
+    Each process records its part of a tick on its own, so a slow one does so later than others. Messages come before
+    the first tick that takes them into account, and the outcome of a line after the last tick of its persona that was
+    recorded before it.
+    """
+    ticks: list[CrowdTicked] = []
+    outcomes: dict[int, list[CrowdWritten]] = {}
+    latest: dict[str, CrowdTicked] = {}
+    waiting: deque[tuple[float, list[Payload]]] = deque()
+    others: list[Payload] = []
+    for event in events:
+        if isinstance(event, CrowdTicked):
+            ticks.append(event)
+            for name in event.personas or ():
+                if name not in latest or latest[name].tick <= event.tick:
+                    latest[name] = event
+        elif isinstance(event, CrowdWritten) and event.persona in latest:
+            outcomes.setdefault(id(latest[event.persona]), []).append(event)
+        else:
+            others.append(event)
+            if isinstance(event, CrowdSaid):
+                waiting.append((event.message.number, others))
+                others = []
+    ordered: list[Payload] = []
+    for tick in sorted(ticks, key=lambda each: each.tick):
+        while waiting and waiting[0][0] <= tick.upto:
+            ordered += waiting.popleft()[1]
+        ordered += [tick, *outcomes.get(id(tick), ())]
+    return [*ordered, *(event for _, left in waiting for event in left), *others]
 
 
 def admission_for(room: RoomConfig, personas: Iterable[Persona], moderator: Moderator, last: int = 0) -> Admission:

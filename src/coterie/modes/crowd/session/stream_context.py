@@ -6,7 +6,8 @@ Sentences may come from a recogniser that loses punctuation, so word order count
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections import deque
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -17,11 +18,21 @@ from coterie.base.errors import ConfigError
 from coterie.base.values import MAX_DURATION_S
 from coterie.modes.crowd.chat_signals import chat_keywords
 from coterie.modes.crowd.errors import BadCrowdConfig
-from coterie.modes.crowd.protocol import EVENT_KINDS, MAX_CONTEXT_BYTES, StreamContext, StreamEvent, TimeWindow
+from coterie.modes.crowd.protocol import EVENT_KINDS, MAX_CONTEXT_BYTES, StreamContext, StreamEvent, TimeWindow, Vision
 
 _WINDOW_S = 90
 _MAX_KEYWORDS = 8
+_MAX_KEYWORD_CHARS = 40
 _MAX_TRANSCRIPT_CHARS = 1_500
+_MAX_LATEST_CHARS = 300
+_EVENTS_KEPT_MS = 20_000
+_SUMMARISED_S = 900
+_SUMMARY_HALF_LIFE_S = 240
+_MAX_SUMMARISED = 200
+_MAX_SUMMARY_SENTENCES = 4
+_MAX_SUMMARY_CHARS = 320
+_ROOM_FOR_NUMBER = 16
+"""A context is numbered again when another process goes on with the stream."""
 
 _LEAD = (
     r"^(?:(?:ok(?:ay)?|so|and|but|now|well|al(?:l )?right|right|oh|um|uh|hey|hm+|wait|yes|no|yeah|remind me|tell me"
@@ -155,7 +166,7 @@ _SCRIPT_FIX = "See docs/crowd.md for an example."
 _EVENT_NAME = re.compile(r"[a-z][a-z_]{0,39}")
 
 
-class ScriptLine(Section):
+class StreamScriptLine(Section):
     at: float = Field(ge=0, le=MAX_DURATION_S, allow_inf_nan=False)
     """Seconds since the start."""
     say: str = Field(default="", max_length=2_000)
@@ -171,14 +182,14 @@ class ScriptLine(Section):
         return event
 
 
-class Script(Section):
+class StreamScript(Section):
     """A scripted stream from a TOML file, for demos, simulations and tests."""
 
     title: str = ""
-    line: tuple[ScriptLine, ...] = ()
+    line: tuple[StreamScriptLine, ...] = ()
 
     @classmethod
-    def read(cls, file: Path) -> Script:
+    def read(cls, file: Path) -> StreamScript:
         """Read and check a file. An error names the file, the line, the field and the allowed values."""
         try:
             script = load_config(cls, file=file).settings
@@ -193,9 +204,48 @@ class Script(Section):
         return self.line[-1].at if self.line else 0.0
 
 
+class RollingSummary:
+    """A summary of the last minutes: the sentences that say most of what it is about, in their order.
+
+    A sentence counts by how often its words occur, recent ones more; what another one says already is left out.
+    """
+
+    def __init__(self) -> None:
+        self._sentences: deque[tuple[int, str, frozenset[str]]] = deque(maxlen=_MAX_SUMMARISED)
+
+    def add(self, text: str, at_ms: int) -> None:
+        if words := frozenset(chat_keywords(text)):
+            self._sentences.append((at_ms, text[:_MAX_SUMMARY_CHARS], words))
+
+    def text(self, at_ms: int) -> str:
+        while self._sentences and self._sentences[0][0] < at_ms - _SUMMARISED_S * 1_000:
+            self._sentences.popleft()
+        weights = [0.5 ** ((at_ms - at) / 1_000 / _SUMMARY_HALF_LIFE_S) for at, _, _ in self._sentences]
+        counts: dict[str, float] = {}
+        for weight, (_, _, words) in zip(weights, self._sentences, strict=True):
+            for word in words:
+                counts[word] = counts.get(word, 0.0) + weight
+        chosen: list[int] = []
+        covered: set[str] = set()
+        left = _MAX_SUMMARY_CHARS
+        while True:
+            best, best_gain = -1, 0.0
+            for place, (_, text, words) in enumerate(self._sentences):
+                if place in chosen or len(text) >= left:
+                    continue
+                gain = weights[place] * sum(counts[word] for word in words - covered) / (4 + len(words))
+                if gain > best_gain:
+                    best, best_gain = place, gain
+            if best < 0 or len(chosen) == _MAX_SUMMARY_SENTENCES:
+                return " ".join(self._sentences[place][1] for place in sorted(chosen))
+            chosen.append(best)
+            covered |= self._sentences[best][2]
+            left -= len(self._sentences[best][1]) + 1
+
+
 @dataclass
 class RollingContext:
-    """Builds contexts from the last 90 seconds of a stream."""
+    """Builds contexts from the last 90 seconds of a stream: what is said, and what is shown."""
 
     room: str
     number: int = 0
@@ -203,39 +253,80 @@ class RollingContext:
     def __post_init__(self) -> None:
         self._sentences: list[tuple[int, str]] = []
         self._events: list[StreamEvent] = []
+        self._summary = RollingSummary()
+        self._vision: Vision | None = None
 
     def add(self, text: str, at_ms: int, event: str | None = None, confidence: float = 0.9) -> StreamContext:
+        """Something was said."""
+        if text:
+            self._sentences.append((at_ms, text))
+            self._summary.add(text, at_ms)
+        if event is not None:
+            self._events.append(StreamEvent(kind=event, confidence=confidence, at=at_ms, about=text[:200]))
+        return self._context(text, at_ms)
+
+    def show(self, vision: Vision, at_ms: int, events: Iterable[tuple[str, float, str]]) -> StreamContext:
+        """Something was shown; each event has a kind, a confidence and what it is about."""
+        self._vision = vision
+        for kind, confidence, about in events:
+            self._events.append(StreamEvent(kind=kind, confidence=confidence, at=at_ms, about=about[:200]))
+        return self._context("", at_ms)
+
+    def _context(self, said: str, at_ms: int) -> StreamContext:
         self.number += 1
         since = at_ms - _WINDOW_S * 1_000
         self._sentences = [(at, sentence) for at, sentence in self._sentences if at > since]
-        if text:
-            self._sentences.append((at_ms, text))
-        self._events = [each for each in self._events if each.at > at_ms - 20_000]
-        if event is not None:
-            self._events.append(StreamEvent(kind=event, confidence=confidence, at=at_ms, about=text[:200]))
+        self._events = [each for each in self._events if each.at > at_ms - _EVENTS_KEPT_MS]
         words: dict[str, int] = {}
         for age, (_, sentence) in enumerate(reversed(self._sentences)):
             for word in chat_keywords(sentence):
                 words[word] = words.get(word, 0) + (4 if age == 0 else 2 if age < 3 else 1)
+        if self._vision is not None:
+            for word in chat_keywords(" ".join([*self._vision.on_screen_text, self._vision.caption])):
+                words[word] = words.get(word, 0) + 2
         top = sorted(words, key=lambda word: (-words[word], word))[:_MAX_KEYWORDS]
         transcript = " ".join(sentence for _, sentence in self._sentences)
-        context = StreamContext(
-            room=self.room,
-            number=self.number,
-            window=TimeWindow(start=max(since, 0), end=at_ms),
-            transcript=transcript[-_MAX_TRANSCRIPT_CHARS:],
-            summary=text[:300],
-            keywords=tuple(top),
-            events=tuple(self._events[-8:]),
-            speakers=("streamer",),
+        return _fit(
+            StreamContext(
+                room=self.room,
+                number=self.number,
+                window=TimeWindow(start=max(since, 0), end=at_ms),
+                transcript=transcript[-_MAX_TRANSCRIPT_CHARS:],
+                latest=said[:_MAX_LATEST_CHARS],
+                summary=self._summary.text(at_ms),
+                keywords=tuple(word[:_MAX_KEYWORD_CHARS] for word in top),
+                events=tuple(self._events[-8:]),
+                speakers=("streamer",),
+                vision=self._vision,
+            )
         )
-        while len(context.to_json().encode()) > MAX_CONTEXT_BYTES and context.transcript:
-            context = context.model_copy(update={"transcript": context.transcript[len(context.transcript) // 2 + 1 :]})
-        return context
+
+
+def _fit(context: StreamContext) -> StreamContext:
+    """Shorten a context to the limit: the transcript first, then the summary, then what is on the screen."""
+    while len(context.to_json().encode()) > MAX_CONTEXT_BYTES - _ROOM_FOR_NUMBER:
+        vision, changes = context.vision, dict[str, object]()
+        if context.transcript:
+            changes["transcript"] = context.transcript[len(context.transcript) // 2 + 1 :]
+        elif context.summary:
+            changes["summary"] = context.summary[: len(context.summary) // 2]
+        elif vision is not None and vision.on_screen_text:
+            changes["vision"] = vision.model_copy(update={"on_screen_text": vision.on_screen_text[:-1]})
+        elif any(event.about for event in context.events):
+            events = [
+                event.model_copy(update={"about": event.about[: len(event.about) // 2]}) for event in context.events
+            ]
+            changes["events"] = tuple(events)
+        elif vision is not None:
+            changes["vision"] = None
+        else:
+            changes.update(keywords=context.keywords[:-1], latest=(context.latest or "")[:100])
+        context = context.model_copy(update=changes)
+    return context
 
 
 def script_contexts(
-    script: Script, room: str, start_ms: int, *, minutes: float | None = None
+    script: StreamScript, room: str, start_ms: int, *, minutes: float | None = None
 ) -> Iterator[tuple[int, StreamContext]]:
     """Yield times and contexts. With `minutes` the script repeats for that long."""
     rolling = RollingContext(room)

@@ -1,22 +1,22 @@
 """What personas remember of people in the chat, and what they recall when they speak.
 
-Only a person's message that a persona answered is stored, and only if it is no spam. Extraction works by rules, without
-a model, and is conservative: it keeps what people say about themselves or ask to be remembered.
+Only a person's message that a persona answered is stored, and only if it is no spam. Extraction is conservative: it
+keeps what people say about themselves or ask to be remembered.
 """
 
 from __future__ import annotations
 
-import re
+import asyncio
 from collections import deque
 from collections.abc import Callable, Collection, Mapping
 
+from coterie.base.supervisor import run_once
 from coterie.memory import (
     ANYBODY,
     ExtractionRequest,
     ExtractionTurn,
     Extractor,
     Memory,
-    MemoryType,
     Operation,
     Operations,
     Viewpoint,
@@ -24,6 +24,8 @@ from coterie.memory import (
 from coterie.modes.crowd.chat_signals import SpamFilter
 from coterie.modes.crowd.decisions import ChatEntry
 from coterie.modes.crowd.events import room_stream
+from coterie.modes.crowd.memory.extraction import ModelExtractor, extract_by_rules, may_hold_memory
+from coterie.modes.crowd.memory.stores import BuiltInStore, PersonaStore
 from coterie.modes.crowd.personas import memory_owner
 from coterie.modes.crowd.prompts import LineRequest
 from coterie.modes.crowd.protocol import ChatMessage
@@ -37,55 +39,30 @@ _MAX_MEMORY_CHARS = 300
 _DELAY_MS = 45_000
 _PEOPLE_BONUS = 0.15
 
-_JOKE = r"(?i)\b(?:running joke|our joke|inside joke|never forget|remember (?:when|the|that|how))\b"
-_RELATIONSHIP = r"(?i)\bcall me\b|\bmy name is\b|\bi(?:'m| am) your\b|\bwe (?:are|were) (?:friends|rivals)\b"
-_PREFERENCE = (
-    r"(?i)\bi (?:really )?(?:like|love|hate|prefer|adore|can't stand|collect|play|cook|grow)\b|\bmy favou?rite\b"
-)
-_LIFE_EVENT = (
-    r"(?i)\bi (?:just |finally )?(?:passed|finished|moved|adopted|won|started|quit)\b|\bmy (?:birthday|exam|wedding)\b"
-)
-_RULES: tuple[tuple[re.Pattern[str], MemoryType, float], ...] = (
-    (re.compile(_JOKE), "running_joke", 0.8),
-    (re.compile(_RELATIONSHIP), "relationship", 0.8),
-    (re.compile(_PREFERENCE), "preference", 0.8),
-    (re.compile(_LIFE_EVENT), "event", 0.7),
-)
-
-
-def extract_by_rules(request: ExtractionRequest) -> Operations:
-    """Propose memories from patterns such as "my favourite" or "remember that"."""
-    operations = []
-    for turn in request.turns:
-        if "?" in turn.text and "remember" not in turn.text.casefold():
-            continue
-        for pattern, kind, confidence in _RULES:
-            if pattern.search(turn.text):
-                text = f"{turn.speaker}: " + re.sub(r"@\S+\s*", "", turn.text).strip()
-                operations.append(
-                    Operation(
-                        op="ADD", text=text, type=kind, evidence=[turn.id], about=[turn.speaker], confidence=confidence
-                    )
-                )
-                break
-    return Operations(operations=operations)
-
 
 class PersonaMemory:
     """Stores and recalls memories of a room's personas, scoped to the room and the persona."""
 
     def __init__(
         self,
-        memory: Memory,
+        memory: Memory | PersonaStore,
         room: str,
         personas: Collection[str],
         extractor: Extractor = extract_by_rules,
         *,
         owners: Mapping[str, str] | None = None,
         people: Callable[[], Collection[str]] = tuple,
+        model: ModelExtractor | None = None,
     ) -> None:
-        """`owners` maps personas to character ids; `people` returns all known people, any of whom may read the chat."""
-        self._memory = memory
+        """`owners` maps personas to character ids; `people` returns all known people, any of whom may read the chat.
+
+        With a `model`, it extracts memories, and `extractor` does only where it cannot.
+        """
+        self._store_in: PersonaStore = BuiltInStore(memory) if isinstance(memory, Memory) else memory
+        self._model = model
+        self._storing: asyncio.Task[None] | None = None
+        self.stored = 0
+        """New memories since the beginning."""
         self._owners = dict(owners or {})
         self._people = people
         self._room = room_stream(room)
@@ -123,18 +100,50 @@ class PersonaMemory:
         while self._pending and self._pending[0][1].ts <= now_ms - _DELAY_MS:
             self._pending.popleft()
 
-    def _store(self, persona: str, message: ChatMessage) -> int:
+    @property
+    def uses_model(self) -> bool:
+        return self._model is not None
+
+    def start_storing(self, spam_filter: SpamFilter, now_ms: int) -> None:
+        """Store what is due with the model, in the background and one message after the other."""
+        if self._storing is None or self._storing.done():
+            self._storing = run_once("memories of personas", self._store_due_with_model(spam_filter, now_ms))
+
+    async def _store_due_with_model(self, spam_filter: SpamFilter, now_ms: int) -> None:
+        while self._pending and self._pending[0][1].ts <= now_ms - _DELAY_MS:
+            await self.store_next_with_model(spam_filter)
+
+    async def stop_storing(self) -> None:
+        """Stop the work in the background. What it has not stored is still pending."""
+        if self._storing is not None:
+            self._storing.cancel()
+            await asyncio.gather(self._storing, return_exceptions=True)
+
+    async def store_next_with_model(self, spam_filter: SpamFilter, timeout_s: float | None = None) -> int:
+        """Like `store_next`. If the model does not answer in time, the extractor decides."""
+        persona, message = self._pending[0]
+        proposed = None
+        if self._model is not None and spam_filter.still_acceptable(message) and may_hold_memory(message.text):
+            try:
+                async with asyncio.timeout(timeout_s):
+                    proposed = await self._model(self._prepare(persona, message))
+            except TimeoutError:
+                proposed = None
+        self._pending.popleft()
+        return self._store(persona, message, proposed) if spam_filter.still_acceptable(message) else 0
+
+    def _prepare(self, persona: str, message: ChatMessage, *, trusted: bool = False) -> ExtractionRequest:
+        turn = ExtractionTurn(message.id, message.author.name, message.text, trusted=trusted)
+        return self._store_in.prepare(turn, self._owner(persona), self._room)
+
+    def _store(self, persona: str, message: ChatMessage, proposed: Operations | None = None) -> int:
         author = message.author.name
         count = self._conversation_counts[persona, author] = self._conversation_counts.get((persona, author), 0) + 1
-        turn = ExtractionTurn(message.id, author, message.text, trusted=count >= _TRUSTED_AFTER)
-        outcome = self._memory.extract(
-            [turn],
-            lambda request: self._filter_operations(request, self._extractor(request)),
-            owner=self._owner(persona),
-            room=self._room,
-            witnesses=(self._owner(persona), author),
-        )
-        return sum(plan.verdict == "added" for plan in outcome.planned)
+        request = self._prepare(persona, message, trusted=count >= _TRUSTED_AFTER)
+        chosen = proposed if proposed is not None else self._extractor(request)
+        new = self._store_in.store(request, self._filter_operations(chosen))
+        self.stored += new
+        return new
 
     def recall(self, request: LineRequest) -> list[str]:
         """Return memories about the recipient and the topic, those about people first."""
@@ -146,19 +155,17 @@ class PersonaMemory:
         # Anybody may read the chat, so only memories that nobody is excluded from are recalled.
         people = self._people()
         view = Viewpoint.of(self._owner(request.persona.name), self._room, [ANYBODY, *people], people)
-        recalled = self._memory.recall_as(view, question, k=2 * _MAX_RECALLED)
+        recalled = self._store_in.recall(view, question, 2 * _MAX_RECALLED)
         best = sorted(
             recalled,
-            key=lambda each: (
-                -each.score - _PEOPLE_BONUS * any(name not in self._personas for name in each.memory.about)
-            ),
+            key=lambda each: -each.score - _PEOPLE_BONUS * any(name not in self._personas for name in each.about),
         )
-        return [each.text_with_speaker[:_MAX_MEMORY_CHARS] for each in best[:_MAX_RECALLED]]
+        return [each.text[:_MAX_MEMORY_CHARS] for each in best[:_MAX_RECALLED]]
 
     def _owner(self, persona: str) -> str:
         return self._owners.get(persona) or memory_owner(persona)
 
-    def _filter_operations(self, request: ExtractionRequest, proposed: Operations) -> Operations:
+    def _filter_operations(self, proposed: Operations) -> Operations:
         return Operations(
             operations=[_with_allowed_type(each) for each in proposed.operations if each.confidence >= _MIN_CONFIDENCE]
         )
