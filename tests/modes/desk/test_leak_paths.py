@@ -120,7 +120,7 @@ PAGES = {
 async def test_d20_no_text_causes_a_tool_to_send(harness: DeskHarness, script: Script, text: str, where: str) -> None:
     """With a model that follows the injected text: it calls the tool and passes the yes on."""
     room = await harness.begin()
-    (harness.desk.workspace_folder(harness.character) / "page.txt").write_text(PAGES[text])
+    (harness.desk.workspace(room).folder / "page.txt").write_text(PAGES[text])
 
     def respond(kind: str, request: CompletionRequest) -> Line:
         last = request.prompt.messages[-1].text

@@ -39,8 +39,7 @@ async def test_d20_tools_of_a_program_work_and_need_confirmation(
 ) -> None:
     monkeypatch.setenv("NOT_GRANTED", "ours")
     settings = McpServerSettings(command=COMMAND, env={"GRANTED": SecretStr("theirs")}, without_asking=READ_ONLY)
-    changes: list[int] = []
-    async with running(McpServers({"tiny": settings}, lambda: changes.append(1))) as servers:
+    async with running(McpServers({"tiny": settings})) as servers:
         box = Toolbox(servers.tools)
         add = next(schema for schema in box.schemas if schema.name == "tiny_add")
         assert add.description == "Add two numbers." and set(add.parameters["properties"]) == {"a", "b"}
@@ -58,7 +57,6 @@ async def test_d20_tools_of_a_program_work_and_need_confirmation(
         assert "Sent to Bo." in await box.use(letter, confirmed=True)
         leak = ToolCall(id="7", name="tiny_add", arguments='{"a": "ghp_0123456789abcdefghijABCDEFGHIJ012345"}')
         assert "was not sent" in await box.use(leak)
-        assert changes
 
         harness.desk.add_tools(servers.tools)
         room = await harness.begin()
@@ -73,7 +71,7 @@ async def test_tools_over_http_and_the_reason_of_a_missing_connection(harness: D
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
-    servers = McpServers({"remote": McpServerSettings(url=f"http://127.0.0.1:{port}/mcp")}, lambda: None)
+    servers = McpServers({"remote": McpServerSettings(url=f"http://127.0.0.1:{port}/mcp")})
     stop, supervisor = asyncio.Event(), Supervisor()
     tasks = servers.start(supervisor, stop)
     async with asyncio.timeout(60):

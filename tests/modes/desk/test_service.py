@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import shutil
+from typing import Any
 
 import pytest
 
+from coterie.llm import Role
 from coterie.llm.recording import RecordedCall, RecordedError
 from coterie.modes.desk.errors import NoSuchProcess
 from coterie.modes.desk.events import ResultsInjected
+from coterie.modes.desk.jobs import WAKE_JOB
 from tests.modes.desk.conftest import DeskHarness, Script, calls
 
 needs_bwrap = pytest.mark.skipif(shutil.which("bwrap") is None, reason="needs bubblewrap (apt install bubblewrap)")
@@ -53,7 +56,7 @@ async def test_d1_from_message_over_worker_to_result(harness: DeskHarness, scrip
     assert (worker.state, worker.calls, worker.status, worker.result) == ("done", 3, "counting", "It has 3 words.")
     assert "\n3\n" in script.prompts("worker")[-1]
     assert "It has 3 words." in script.prompts("channel")[-1]
-    assert (harness.desk.workspace_folder(harness.character) / "note.txt").read_text() == "one two three"
+    assert (harness.desk.workspace(room).folder / "note.txt").read_text() == "one two three"
 
 
 async def test_a_branch_sees_the_conversation_and_returns_its_conclusion(harness: DeskHarness, script: Script) -> None:
@@ -176,7 +179,7 @@ async def test_d2_cancel_kills_a_running_command(harness: DeskHarness, script: S
     script.lines["worker"] = [calls(("shell", {"command": "touch started; sleep 250; touch ended", "timeout_s": 300}))]
     await harness.say(room, "Go", settle=False)
     working = asyncio.create_task(harness.worker.drain())
-    folder = harness.desk.workspace_folder(harness.character)
+    folder = harness.desk.workspace(room).folder
     async with asyncio.timeout(20):
         while not (folder / "started").exists():
             await asyncio.sleep(0.02)
@@ -251,3 +254,63 @@ async def test_a_message_is_the_last_of_the_prompt_that_answers_it(harness: Desk
     texts = [message.text for message in asked.prompt.messages]
     assert any("They are nuts." in text for text in texts)
     assert texts[-1] == "And almonds?"
+
+
+async def test_d3_a_message_that_arrives_while_a_result_is_read_is_answered_next(
+    harness: DeskHarness, script: Script, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    room = await harness.begin()
+    script.lines["channel"] = [calls(("branch", {"thought": "walnuts"}), ("reply", {"text": "Let me think."}))]
+    await harness.say(room, "Are walnuts nuts?", settle=False)
+    ask = harness.models.ask
+    sent: list[str] = []
+
+    async def ask_while_a_message_arrives(role: Any, prompt: Any, **options: Any) -> Any:
+        if role is Role.CHANNEL and "Results of your own work" in prompt.messages[-1].text and not sent:
+            sent.append(await harness.say(room, "And almonds?", settle=False))
+        return await ask(role, prompt, **options)
+
+    monkeypatch.setattr(harness.models, "ask", ask_while_a_message_arrives)
+    await harness.settle()
+    texts = [message.text for message in script.requests[-1][1].prompt.messages]
+    assert texts[-1] == "And almonds?"
+    assert harness.desk.replies.find(room, sent[0]) is not None
+
+
+async def test_d3_a_result_waits_for_the_run_of_a_message(harness: DeskHarness, script: Script) -> None:
+    room = await harness.begin()
+    script.lines["channel"] = [calls(("branch", {"thought": "walnuts"}), ("reply", {"text": "Let me think."}))]
+    await harness.say(room, "Are walnuts nuts?", settle=False)
+    while not harness.desk.queries.unread_results(room):
+        await harness.worker.drain()
+    harness.clock.advance(0.6)
+    turn = await harness.say(room, "And almonds?", settle=False)
+    (wake,) = await harness.store.jobs.lease([WAKE_JOB], holder="test", seconds=60)
+    assert await harness.desk.handlers()[WAKE_JOB](wake) is None
+    await harness.settle()
+    channel = [request.prompt for kind, request in script.requests if kind == "channel"]
+    assert len(channel) == 2
+    assert any("Results of your own work" in message.text for message in channel[-1].messages)
+    assert harness.desk.replies.find(room, turn) is not None
+
+
+async def test_l7_a_worker_and_a_branch_carry_a_type_that_picks_their_model(
+    harness: DeskHarness, script: Script
+) -> None:
+    room = await harness.begin()
+    vars(harness.models.settings)["tasks"] = {"coding": ("embedded/coder",), "research": ("embedded/thinker",)}
+    script.lines["channel"] = [
+        calls(
+            ("spawn_worker", {"task": "write it", "type": "coding"}),
+            ("branch", {"thought": "why?", "type": "research"}),
+            ("spawn_worker", {"task": "another", "type": "no-such-type"}),
+            ("reply", {"text": "I am on it."}),
+        )
+    ]
+    await harness.say(room, "Do it.")
+    asked = [kind for kind, _ in script.requests]
+    assert asked.count("coder") == 1
+    assert asked.count("thinker") == 1
+    assert asked.count("worker") == 1  # a type without a model uses the role's
+    tool = next(tool for tool in script.requests[0][1].prompt.tools if tool.name == "spawn_worker")
+    assert tool.description.endswith("Types: coding, research.")

@@ -50,7 +50,7 @@ async def test_d22_workers_see_skills_and_copy_them(harness: DeskHarness, script
     script.lines["worker"] = [calls(("take_skill", {"name": "invoices"})), "Done."]
     await harness.say(room, "Go")
     assert "How invoices are written here." in script.prompts("worker")[0]
-    assert (harness.desk.workspace_folder(harness.character) / "skills/invoices/make.sh").read_text() == "echo made"
+    assert (harness.desk.workspace(room).folder / "skills/invoices/make.sh").read_text() == "echo made"
 
 
 async def test_d22_edits_and_switches_take_effect_in_the_next_prompt(harness: DeskHarness, script: Script) -> None:

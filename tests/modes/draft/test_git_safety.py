@@ -5,20 +5,23 @@ from __future__ import annotations
 import os
 import subprocess
 from collections.abc import Callable
+from contextlib import suppress
 from datetime import UTC, datetime
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
+import pygit2
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from coterie.base.errors import CoterieError
-from coterie.modes.draft.committer import Committer
+from coterie.base.errors import CoterieError, UnsafePath
+from coterie.modes.draft.committer import Checkout, Committer
 from coterie.modes.draft.errors import DraftError, EditConflict, NotADocument, PathTaken, WorkspaceError
 from coterie.modes.draft.git import MAIN_BRANCH, CommitMessage, DocumentRepository, GitAuthor
 from tests.modes.draft.conftest import ANN as ANN_PERSON
 from tests.modes.draft.conftest import BO, DraftHarness
+from tests.swapping import swapping
 
 ANN = GitAuthor("Ann", "ann@example.org")
 NOON = datetime(2026, 5, 1, 12, tzinfo=UTC)
@@ -309,6 +312,27 @@ def test_a_linked_folder_in_the_checkout_is_not_written_through(clone: Path, tmp
     assert list(outside.iterdir()) == []
 
 
+def test_a_folder_that_is_swapped_with_a_link_is_not_written_through(clone: Path, tmp_path: Path) -> None:
+    """The folders of a commit are replaced by links to the outside, and back, while files are written and deleted."""
+    outside = tmp_path / "outside"
+    outside.mkdir()
+    (outside / "0.md").write_text("not of this repository")
+    repository = DocumentRepository(clone)
+    checkout = Checkout.of(repository, "trunk")
+    assert checkout is not None
+    blob = str(repository.git.create_blob(b"text"))
+    with swapping(clone / "swapped", outside):
+        for number in range(400):
+            path = f"swapped/{number % 3}.md"
+            with suppress(OSError, UnsafePath):
+                checkout.has_version(path, None, blob)
+                checkout.write(path, blob)
+            checkout.apply({path: False}, "HEAD")
+    assert [(file.name, file.read_text()) for file in outside.iterdir()] == [("0.md", "not of this repository")]
+    secret = pygit2.hash((outside / "0.md").read_bytes())
+    assert secret not in DocumentRepository(clone).git, "nothing outside was staged"
+
+
 async def test_f11_a_merge_by_the_service_leaves_a_clean_checkout(harness: DraftHarness, clone: Path) -> None:
     workspace = await harness.draft.workspaces.open(clone)
     await harness.draft.documents.merge(workspace, "side", "trunk", ANN_PERSON)
@@ -371,7 +395,7 @@ async def test_a_folder_that_cannot_be_adopted_is_refused(harness: DraftHarness,
         "/proc/self/mem",
     ):
         with pytest.raises(DraftError) as refused:
-            await harness.draft.workspaces.adopt(folder)
+            await harness.draft.workspaces.adopt(folder, confirmed=True)
         assert 400 <= refused.value.http_status < 500, folder
     assert harness.draft.thread_queries.workspaces() == {}
     assert not (tmp_path / "missing").exists()
@@ -384,7 +408,7 @@ async def test_a_folder_without_permission_is_refused(harness: DraftHarness, tmp
         if os.access(folder, os.R_OK):
             pytest.skip("this user may read everything")
         with pytest.raises(DraftError):
-            await harness.draft.workspaces.adopt(str(folder))
+            await harness.draft.workspaces.adopt(str(folder), confirmed=True)
     finally:
         folder.chmod(0o700)
 
@@ -394,7 +418,7 @@ async def test_a_bare_repository_and_a_plain_folder_are_adopted(harness: DraftHa
     git(tmp_path, "init", "-q", "--bare", str(bare))
     plain.mkdir()
     for folder in (bare, plain):
-        workspace = await harness.draft.workspaces.adopt(str(folder))
+        workspace = await harness.draft.workspaces.adopt(str(folder), confirmed=True)
         await harness.draft.documents.create(workspace, "a.md", "# A\n", ANN_PERSON)
         assert (await harness.draft.documents.read(workspace, "a.md")).text == "# A\n"
 

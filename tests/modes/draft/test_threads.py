@@ -176,6 +176,13 @@ async def test_f12_each_message_notifies_once_and_never_its_author(harness: Draf
         (second.reply, OWN_THREAD),
     ]
     assert notified("ann") == [(first.reply, OWN_THREAD), (second.turn, OWN_THREAD), (second.reply, OWN_THREAD)]
+    (describe,) = harness.draft.notices.values()
+    given = harness.store.reader.read(kinds=list(harness.draft.notices))
+    described = [notice for event in given if (notice := describe(event)) is not None]
+    to_bo = [notice for notice in described if notice.person == "bo"]
+    assert [notice.can_wait for notice in to_bo] == [True, True, False]
+    assert "lamp.md" in to_bo[0].text and "which you watch" in to_bo[0].text
+    assert "Mara answered in" in to_bo[2].text and "(lamp.md)" in to_bo[2].text
     await harness.draft.notifications.mark_read(BO)
     assert harness.draft.notifications.of_person("bo", unread=True) == []
     await harness.draft.notifications.watch(harness.workspace, "lamp.md", BO, watching=False)

@@ -192,7 +192,7 @@ async def test_p12_files_both_ways(harness: RemoteHarness, tmp_path: Path) -> No
     assert received == [("plan.txt", b"abc" * 300_000), ("nothing.txt", b"")]
     (queued,) = harness.router.delivery.outbox.answers_to(harness.router.inbound.inbox.find(message) or 0)
     (file,) = queued.outgoing.attachments  # type: ignore[union-attr]
-    assert b"".join([chunk async for chunk in files.read(file)]) == output.read_bytes()
+    assert b"".join([chunk async for chunk in files.read(file, message.room)]) == output.read_bytes()
     assert file.path.startswith("files/remote-") and "/../" not in file.path and file.media_type == "application/x-test"
 
 

@@ -5,6 +5,7 @@ DeskError
 ├── BadCommand           an invalid command
 ├── OutsideWorkspace     a path outside the workspace
 ├── WorkspaceFileError   a file cannot be read or changed
+├── WorkspaceFull        the files of a workspace use all they may
 ├── Leak                 outgoing text contains a secret
 ├── BadTool              an unknown tool or invalid arguments
 ├── NotConfirmed         a tool that sends or spends was not confirmed
@@ -38,6 +39,10 @@ class OutsideWorkspace(DeskError):
 
 
 class WorkspaceFileError(DeskError):
+    pass
+
+
+class WorkspaceFull(DeskError):
     pass
 
 

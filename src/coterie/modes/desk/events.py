@@ -12,6 +12,7 @@ from coterie.base.errors import JobError
 from coterie.base.values import LATEST, MAX_DURATION_S, clamp_time, parse_time
 from coterie.eventstore import Payload, Schedule, upcaster
 from coterie.llm import PromptMessage
+from coterie.messaging import Attachment, RoomRef
 from coterie.modes.desk.errors import BadSchedule
 
 _MIN_INTERVAL_S = 60.0
@@ -33,7 +34,7 @@ class ScheduleTime(BaseModel):
     """Seconds between two runs, from 60 up to ten years."""
     at: datetime | None = None
     """One run at this time; without an offset it is in `zone`."""
-    zone: str = "UTC"
+    zone: str = Field(default="UTC", max_length=100)
     """A name such as `Europe/Berlin`."""
     hours: str = Field(default="", pattern=r"^$|^\d\d:\d\d-\d\d:\d\d$")
     """When it may run, such as `08:00-22:00`, also over midnight; empty: always."""
@@ -147,7 +148,16 @@ class DeskReacted(Payload, kind="desk_reacted"):
     """At most 16 characters."""
 
 
-class BranchStarted(Payload, kind="desk_branch_started"):
+class DeskFilesSent(Payload, kind="desk_files_sent"):
+    """A reply came with files of the workspace."""
+
+    reply: str
+    """The turn of the reply."""
+    files: tuple[Attachment, ...]
+    """The files, with their paths in the character's folder."""
+
+
+class BranchStarted(Payload, kind="desk_branch_started", version=2):
     """A branch began to think about something on a copy of the conversation."""
 
     branch: str
@@ -156,6 +166,8 @@ class BranchStarted(Payload, kind="desk_branch_started"):
     """The question, in the words of the character."""
     at: int
     """The sequence number of the last line that it sees."""
+    task_type: str = ""
+    """The type of its task, which may have a model of its own (`models.tasks`)."""
 
 
 class BranchEnded(Payload, kind="desk_branch_ended"):
@@ -169,7 +181,7 @@ class BranchEnded(Payload, kind="desk_branch_ended"):
     """The conclusion or the reason for its failure, without secrets."""
 
 
-class WorkerStarted(Payload, kind="desk_worker_started"):
+class WorkerStarted(Payload, kind="desk_worker_started", version=2):
     """A worker was started."""
 
     worker: str
@@ -180,6 +192,15 @@ class WorkerStarted(Payload, kind="desk_worker_started"):
     """It accepts follow-ups after its answer."""
     by: str = ""
     """The branch that started it; empty for the channel."""
+    task_type: str = ""
+    """The type of its task, which may have a model of its own (`models.tasks`)."""
+
+
+@upcaster("desk_branch_started", 1)
+@upcaster("desk_worker_started", 1)
+def _without_task_type(fields: dict[str, Any]) -> dict[str, Any]:
+    """Version 1 had no types of tasks."""
+    return {**fields, "task_type": ""}
 
 
 class WorkerStepped(Payload, kind="desk_worker_stepped"):
@@ -259,6 +280,8 @@ class ScheduleSet(Payload, kind="desk_schedule_set"):
     """When it is due."""
     next: datetime
     """The first due time."""
+    to: RoomRef | None = None
+    """The room on a surface that gets what the runs say; None: the rooms of the conversation."""
 
 
 class ScheduleRan(Payload, kind="desk_schedule_ran", version=2):

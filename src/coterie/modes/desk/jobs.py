@@ -11,9 +11,11 @@ from coterie.base.ids import new_id
 from coterie.conversation import AssistantTurn, AssistantTurnStarted
 from coterie.eventstore import JobResult, NewEvent, NewJob, Payload
 from coterie.memory import MemoryType, NewMemory, RecalledMemory
+from coterie.messaging import Attachment, RoomRef
 from coterie.modes.desk.errors import BadSchedule
 from coterie.modes.desk.events import (
     BranchStarted,
+    DeskFilesSent,
     DeskReacted,
     DeskSkipped,
     ResultsInjected,
@@ -48,6 +50,10 @@ class ChannelOutcome:
     withheld: bool = False
     """A reply was not sent because it contained a secret."""
     branches: int = 0
+    files: list[Attachment] = field(default_factory=list)
+    """Files that come with the reply."""
+    deliver_to: RoomRef | None = None
+    """The room that gets a reply that no message asked for; None: the rooms of the conversation."""
     private: bool = False
     """A private memory was recalled, so that memories made from this run are private, too."""
 
@@ -66,17 +72,18 @@ class ChannelOutcome:
         ids = tuple(process.id for process in results)
         self.add_event(ResultsInjected(results=ids, text=text, woke=woke))
 
-    def start_branch(self, thought: str, at: int) -> str:
+    def start_branch(self, thought: str, at: int, task_type: str = "") -> str:
         name = short_id("b")
-        self.add_event(BranchStarted(branch=name, thought=thought, at=at))
+        self.add_event(BranchStarted(branch=name, thought=thought, at=at, task_type=task_type))
         payload = {"room": self.chat.room, "branch": name}
         self.jobs.append(NewJob(BRANCH_JOB, f"{BRANCH_JOB}:{name}", payload, priority=BRANCH_PRIORITY))
         self.branches += 1
         return name
 
-    def start_worker(self, task: str, interactive: bool, by: str = "") -> str:
+    def start_worker(self, task: str, interactive: bool, by: str = "", task_type: str = "") -> str:
         name = short_id("w")
-        self.add_event(WorkerStarted(worker=name, task=task, interactive=interactive, by=by))
+        started = WorkerStarted(worker=name, task=task, interactive=interactive, by=by, task_type=task_type)
+        self.add_event(started)
         self.jobs.append(worker_job(self.chat.room, name, 0))
         return name
 
@@ -90,8 +97,11 @@ class ChannelOutcome:
     def job_result(self, model: str = "", error: str = "") -> JobResult:
         """All events with the reply last, so that a reader of the reply finds the others."""
         new_events = list(self.new_events)
-        if self.replies or error:
+        if self.replies or self.files or error:
             reply = new_id()
+            if self.files:
+                sent = DeskFilesSent(reply=reply, files=tuple(self.files))
+                new_events.append(NewEvent(self.chat.room, sent, self.chat.character, turn=reply))
             speaker = self.chat.character
             answers = None if self.answers.startswith(WAKE_PREFIX) else self.answers
             started = AssistantTurnStarted(reply=reply, speaker=speaker, answers=answers)
@@ -101,13 +111,20 @@ class ChannelOutcome:
             new_events.append(NewEvent(self.chat.room, started, speaker, turn=reply))
             new_events.append(NewEvent(self.chat.room, ended, speaker, turn=reply))
             if answers is None:  # no surface is waiting for it
-                payload = {"room": self.chat.room, "reply": reply}
+                payload: dict[str, object] = {"room": self.chat.room, "reply": reply}
+                if self.deliver_to is not None:
+                    payload["to"] = self.deliver_to.model_dump()
                 notify = NewJob(NOTIFY_JOB, f"{NOTIFY_JOB}:{reply}", payload, priority=MESSAGE_PRIORITY)
                 return JobResult(new_events, [*self.jobs, notify])
         return JobResult(new_events, self.jobs)
 
     def add_event(self, payload: Payload) -> None:
         self.new_events.append(NewEvent(self.chat.room, payload, self.chat.character))
+
+
+def message_key(turn: str) -> str:
+    """The key of the job that answers a message."""
+    return f"{MESSAGE_JOB}:{turn}"
 
 
 def worker_job(room: str, worker: str, key_suffix: object) -> NewJob:
@@ -135,7 +152,14 @@ class PlannedSchedule:
 
 
 def plan_schedule(
-    room: str, prompt: str, when: ScheduleTime, *, now: datetime, schedule: str = "", actor: str
+    room: str,
+    prompt: str,
+    when: ScheduleTime,
+    *,
+    now: datetime,
+    schedule: str = "",
+    actor: str,
+    to: RoomRef | None = None,
 ) -> PlannedSchedule:
     """The event and the first job of a schedule; an interval runs once it has passed."""
     when.check()
@@ -143,7 +167,7 @@ def plan_schedule(
     if due is None:
         raise BadSchedule("That time has passed.", "Choose a time in the future.")
     name = schedule or short_id("s")
-    new_event = NewEvent(room, ScheduleSet(schedule=name, prompt=prompt, when=when, next=due), actor)
+    new_event = NewEvent(room, ScheduleSet(schedule=name, prompt=prompt, when=when, next=due, to=to), actor)
     return PlannedSchedule(name, new_event, schedule_job(room, name, due, now))
 
 

@@ -13,7 +13,9 @@ from coterie.modes.desk.events import (
     BranchStarted,
     BulletinWritten,
     CharacterAsked,
+    DeskFilesSent,
     DeskOpened,
+    DeskReacted,
     DeskRenamed,
     HistoryCompacted,
     ResultsInjected,
@@ -34,7 +36,7 @@ _INSERT_HISTORY = "INSERT INTO desk_history(room, seq, role, speaker, text, turn
 
 class DeskProjection(Projection):
     name = "desk"
-    version = 2
+    version = 4
     stream_column = "room"
     schema = """
         CREATE TABLE desk_chat(room TEXT PRIMARY KEY, character TEXT NOT NULL, person TEXT NOT NULL,
@@ -47,7 +49,8 @@ class DeskProjection(Projection):
             status TEXT NOT NULL DEFAULT '', interactive INTEGER NOT NULL DEFAULT 0, at_seq INTEGER,
             started INTEGER NOT NULL, last_activity INTEGER NOT NULL, ended INTEGER, steps INTEGER NOT NULL DEFAULT 0,
             calls INTEGER NOT NULL DEFAULT 0, result TEXT NOT NULL DEFAULT '', unread INTEGER NOT NULL DEFAULT 0,
-            pending_message TEXT, allowed INTEGER, PRIMARY KEY(room, id)) WITHOUT ROWID;
+            pending_message TEXT, allowed INTEGER, task_type TEXT NOT NULL DEFAULT '',
+            PRIMARY KEY(room, id)) WITHOUT ROWID;
         CREATE INDEX desk_active ON desk_process(room, state) WHERE state IN ('running', 'waiting');
         CREATE INDEX desk_ended ON desk_process(room, ended, id) WHERE ended IS NOT NULL;
         CREATE INDEX desk_unread ON desk_process(room) WHERE unread;
@@ -56,6 +59,9 @@ class DeskProjection(Projection):
         CREATE TABLE desk_asked(room TEXT, seq INTEGER, asker TEXT NOT NULL, at INTEGER NOT NULL,
             PRIMARY KEY(room, seq)) WITHOUT ROWID;
         CREATE INDEX desk_asked_by ON desk_asked(asker, at);
+        CREATE TABLE desk_sent_files(room TEXT, reply TEXT, files TEXT NOT NULL,
+            PRIMARY KEY(room, reply)) WITHOUT ROWID;
+        CREATE TABLE desk_reaction(room TEXT, turn TEXT, emoji TEXT NOT NULL, PRIMARY KEY(room, turn)) WITHOUT ROWID;
     """
 
     @on(DeskOpened)
@@ -82,6 +88,16 @@ class DeskProjection(Projection):
         if event.payload.text and _is_desk(rows, event):
             rows.run(_INSERT_HISTORY, (event.stream, event.seq, "assistant", "", event.payload.text, None))
 
+    @on(DeskFilesSent)
+    def files_sent(self, rows: Rows, event: Event[DeskFilesSent]) -> None:
+        files = json.dumps([file.model_dump() for file in event.payload.files])
+        rows.run("INSERT OR REPLACE INTO desk_sent_files VALUES (?, ?, ?)", (event.stream, event.payload.reply, files))
+
+    @on(DeskReacted)
+    def reacted(self, rows: Rows, event: Event[DeskReacted]) -> None:
+        params = (event.stream, event.payload.turn, event.payload.emoji)
+        rows.run("INSERT OR REPLACE INTO desk_reaction VALUES (?, ?, ?)", params)
+
     @on(ResultsInjected)
     def injected(self, rows: Rows, event: Event[ResultsInjected]) -> None:
         payload = event.payload
@@ -105,12 +121,12 @@ class DeskProjection(Projection):
     @on(BranchStarted)
     def branch_started(self, rows: Rows, event: Event[BranchStarted]) -> None:
         payload = event.payload
-        _start(rows, event, payload.branch, "branch", payload.thought, at_seq=payload.at)
+        _start(rows, event, payload.branch, "branch", payload.thought, payload.task_type, at_seq=payload.at)
 
     @on(WorkerStarted)
     def worker_started(self, rows: Rows, event: Event[WorkerStarted]) -> None:
         payload = event.payload
-        _start(rows, event, payload.worker, "worker", payload.task, interactive=payload.interactive)
+        _start(rows, event, payload.worker, "worker", payload.task, payload.task_type, interactive=payload.interactive)
 
     @on(WorkerStepped)
     def stepped(self, rows: Rows, event: Event[WorkerStepped]) -> None:
@@ -185,15 +201,16 @@ def _start(
     name: str,
     kind: str,
     task: str,
+    task_type: str,
     *,
     interactive: bool = False,
     at_seq: int | None = None,
 ) -> None:
     moment = to_micros(event.ts)
     rows.run(
-        "INSERT INTO desk_process(room, id, kind, task, state, interactive, at_seq, started, last_activity)"
-        " VALUES (?, ?, ?, ?, 'running', ?, ?, ?, ?)",
-        (event.stream, name, kind, task, interactive, at_seq, moment, moment),
+        "INSERT INTO desk_process(room, id, kind, task, state, interactive, at_seq, started, last_activity, task_type)"
+        " VALUES (?, ?, ?, ?, 'running', ?, ?, ?, ?, ?)",
+        (event.stream, name, kind, task, interactive, at_seq, moment, moment, task_type),
     )
 
 
@@ -208,21 +225,23 @@ def _end(rows: Rows, event: AnyEvent, name: str, state: str, result: str) -> Non
 
 class ScheduleProjection(Projection):
     name = "desk_timetable"
-    version = 2
+    version = 3
     stream_column = "room"
     schema = """
         CREATE TABLE desk_schedule(room TEXT, id TEXT, prompt TEXT NOT NULL, timing TEXT NOT NULL,
             "on" INTEGER NOT NULL, next INTEGER, failures INTEGER NOT NULL DEFAULT 0, why TEXT NOT NULL DEFAULT '',
             last INTEGER, last_end TEXT NOT NULL DEFAULT '', last_output TEXT NOT NULL DEFAULT '',
-            PRIMARY KEY(room, id)) WITHOUT ROWID;
+            target TEXT, PRIMARY KEY(room, id)) WITHOUT ROWID;
     """
 
     @on(ScheduleSet)
     def set(self, rows: Rows, event: Event[ScheduleSet]) -> None:
         payload = event.payload
+        timing, target = payload.when.model_dump_json(), payload.to.model_dump_json() if payload.to else None
         rows.run(
-            'INSERT OR REPLACE INTO desk_schedule(room, id, prompt, timing, "on", next) VALUES (?, ?, ?, ?, 1, ?)',
-            (event.stream, payload.schedule, payload.prompt, payload.when.model_dump_json(), to_micros(payload.next)),
+            'INSERT OR REPLACE INTO desk_schedule(room, id, prompt, timing, "on", next, target)'
+            " VALUES (?, ?, ?, ?, 1, ?, ?)",
+            (event.stream, payload.schedule, payload.prompt, timing, to_micros(payload.next), target),
         )
 
     @on(ScheduleRan)

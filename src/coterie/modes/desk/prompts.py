@@ -7,7 +7,7 @@ from datetime import datetime, timedelta
 
 from coterie.base.clock import Clock
 from coterie.base.untrusted import join_lines
-from coterie.characters import Characters, Workspaces
+from coterie.characters import Characters, PromptText, Workspaces, declare_prompt
 from coterie.llm import PromptMessage
 from coterie.modes.desk.queries import (
     COMPLETIONS,
@@ -58,24 +58,36 @@ def _shorten(text: str) -> str:
     return text if len(text) <= _MAX_RESULT else f"{text[: _MAX_RESULT - 1]}…"
 
 
-_CHANNEL = (
+_CHANNEL = declare_prompt(
+    "channel",
+    "Desk conversation",
+    "How a character answers you at the desk and starts work.",
     "You are talking with a person. Answer at once with `reply`; never make them wait for work. Give work to "
     "`spawn_worker` (files, commands) and longer thinking to `branch`: both continue while you talk, and you receive "
     "their results. `route` answers a waiting worker; `cancel` ends one. Save what is worth keeping with "
-    "`memory_save`. If no reply is needed, use `skip`."
+    "`memory_save`. If no reply is needed, use `skip`.",
 )
-_SCHEDULED = (
+_SCHEDULED = declare_prompt(
+    "scheduled",
+    "Scheduled task",
+    "How a character does what it scheduled, with nobody waiting.",
     "No person is waiting: you scheduled this task for this time. What you write with `reply` is sent to the person. "
-    "If there is nothing to report, use `skip`."
+    "If there is nothing to report, use `skip`.",
 )
-_BRANCH = (
+_BRANCH = declare_prompt(
+    "branch",
+    "Desk thinking",
+    "How a character thinks something through beside the conversation.",
     "This is a separate thought about the conversation above, which no person reads. Think it through, look up what "
-    "you need, and end with your conclusion in a few plain sentences: you will receive it in the conversation."
+    "you need, and end with your conclusion in a few plain sentences: you will receive it in the conversation.",
 )
-_WORKER = (
+_WORKER = declare_prompt(
+    "worker",
+    "Desk task",
+    "How a worker does one task with its tools.",
     "You do one task with your tools and report. Work in small steps and look at what each one gives. Report with "
     "`set_status` what you are doing when it changes. When the task is done, answer with the result in plain words; if "
-    "it cannot be done, say why."
+    "it cannot be done, say why.",
 )
 _SUMMARY_SHARE, _MEMORY_SHARE = 0.15, 0.1
 """Shares of the context window."""
@@ -106,11 +118,20 @@ class DeskPromptBuilder:
         self._skills = skills
         self._window = window
 
-    def channel(self, chat: DeskChat, remembered: Sequence[str] = ()) -> list[PromptMessage]:
-        """The prompt of the channel; `remembered` are recalled memories."""
-        parts = [self._identity(chat), _CHANNEL, UNTRUSTED_TEXT_RULE, *self._context(chat), self._memories(remembered)]
+    def channel(self, chat: DeskChat, remembered: Sequence[str] = (), *, woke: bool = False) -> list[PromptMessage]:
+        """The prompt of the channel; `remembered` are recalled memories.
+
+        Unless a result woke it, the newest message of a person is last: results that were read while it arrived are
+        stored after it, but it is not answered yet.
+        """
+        parts = [self._identity(chat), self._prompt(_CHANNEL, chat), UNTRUSTED_TEXT_RULE, *self._context(chat)]
+        parts.append(self._memories(remembered))
         parts += [self._schedule_list(chat), self._summaries(chat), self.status(chat)]
-        return [_system(parts), *self._history(chat, None)]
+        lines = self._queries.history(chat.room)
+        messages = [i for i, line in enumerate(lines) if line.role == "user"]
+        if messages and not woke:
+            lines.append(lines.pop(messages[-1]))
+        return [_system(parts), *(_message(line, chat) for line in lines)]
 
     def status(self, chat: DeskChat) -> str:
         return status_block(self._queries.status_processes(chat.room), self._clock.now())
@@ -119,7 +140,7 @@ class DeskPromptBuilder:
         """The prompt of a due schedule, without the conversation."""
         parts = [
             self._identity(chat),
-            _SCHEDULED,
+            self._prompt(_SCHEDULED, chat),
             UNTRUSTED_TEXT_RULE,
             *self._context(chat),
             self._memories(remembered),
@@ -130,15 +151,25 @@ class DeskPromptBuilder:
         """The prompt of a branch: the conversation up to its start."""
         parts = [self._identity(chat), UNTRUSTED_TEXT_RULE, self._summaries(chat)]
         thought = PromptMessage(role="user", text=f"{_BRANCH}\n\nThink about: {branch.task}")
-        return [_system(parts), *self._history(chat, branch.at_seq), thought]
+        history = (_message(line, chat) for line in self._queries.history(chat.room, branch.at_seq))
+        return [_system(parts), *history, thought]
 
     def worker(self, worker: Process, character: str) -> list[PromptMessage]:
         """The prompt of a worker: its task and its steps, without personality and conversation."""
         return [
-            _system([_WORKER, UNTRUSTED_TEXT_RULE, self._skills.prompt_text(character)]),
+            _system(
+                [
+                    self._workspaces.prompts(character).text(_WORKER),
+                    UNTRUSTED_TEXT_RULE,
+                    self._skills.prompt_text(character),
+                ]
+            ),
             PromptMessage(role="user", text=worker.task),
             *self._queries.worker_messages(worker.room, worker.id),
         ]
+
+    def _prompt(self, prompt: PromptText, chat: DeskChat) -> str:
+        return self._workspaces.prompts(chat.character).text(prompt)
 
     def _context(self, chat: DeskChat) -> list[str]:
         """The time, the bulletin and the list of skills."""
@@ -180,9 +211,6 @@ class DeskPromptBuilder:
             self._queries.summaries(chat.room), round(self._window() * _SUMMARY_SHARE * _CHARACTERS_PER_TOKEN)
         )
         return "Earlier in this conversation:\n" + "\n\n".join(summaries) if summaries else ""
-
-    def _history(self, chat: DeskChat, upto: int | None) -> list[PromptMessage]:
-        return [_message(line, chat) for line in self._queries.history(chat.room, upto)]
 
 
 def _newest_texts(texts: Sequence[str], size: int) -> list[str]:

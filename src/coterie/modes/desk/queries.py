@@ -15,13 +15,27 @@ from coterie.characters import PeopleQueries
 from coterie.eventstore import Store
 from coterie.llm import PromptMessage
 from coterie.memory import Memory, RecalledMemory, Viewpoint
-from coterie.modes.desk.errors import NoSuchProcess
+from coterie.messaging import Attachment, RoomRef
+from coterie.modes.desk.errors import BadSchedule, NoSuchProcess
 from coterie.modes.desk.events import ScheduleTime
 
 COMPLETIONS = 5
 """Ended processes that the status block lists."""
 
 _messages = TypeAdapter(tuple[PromptMessage, ...])
+_files = TypeAdapter(tuple[Attachment, ...])
+
+
+@dataclass(frozen=True)
+class DeliveryRoom:
+    """A room on a surface."""
+
+    room: RoomRef
+    title: str
+
+    @property
+    def label(self) -> str:
+        return f"{self.room.surface}: {self.title}"
 
 
 @dataclass(frozen=True)
@@ -64,6 +78,8 @@ class Process:
     """Its result is not part of the conversation yet."""
     pending_message: PromptMessage | None
     allowed: bool | None
+    task_type: str = ""
+    """The type of its task, which may have a model of its own."""
 
     @property
     def active(self) -> bool:
@@ -88,10 +104,10 @@ class WorkerStep:
 
 _PROCESS = (
     "room, id, kind, task, state, status, interactive, at_seq, started, last_activity, ended, steps, calls, result,"
-    " unread, pending_message, allowed"
+    " unread, pending_message, allowed, task_type"
 )
 _SELECT_SCHEDULE = (
-    'SELECT room, id, prompt, timing, "on", next, failures, why, last, last_end, last_output FROM desk_schedule'
+    'SELECT room, id, prompt, timing, "on", next, failures, why, last, last_end, last_output, target FROM desk_schedule'
 )
 
 
@@ -104,6 +120,36 @@ class DeskQueries:
         if not rows:
             raise NoSuchProcess("There is no such desk conversation.", "List them, and choose one.")
         return DeskChat(*rows[0])
+
+    def files_of(self, room: str, reply: str) -> tuple[Attachment, ...]:
+        """The files that came with a reply."""
+        rows = self._store.query("SELECT files FROM desk_sent_files WHERE room = ? AND reply = ?", (room, reply))
+        return _files.validate_json(rows[0][0]) if rows else ()
+
+    def reaction_to(self, room: str, turn: str) -> str:
+        """The emoji with which the character reacted to a message; empty if it did not."""
+        rows = self._store.query("SELECT emoji FROM desk_reaction WHERE room = ? AND turn = ?", (room, turn))
+        return str(rows[0][0]) if rows else ""
+
+    def delivery_rooms(self, person: str) -> list[DeliveryRoom]:
+        """The rooms of a person on all surfaces, to which a schedule can deliver."""
+        rows = self._store.query(
+            "SELECT surface, room, title FROM surface_room WHERE person = ? AND NOT archived ORDER BY surface, number",
+            (person,),
+        )
+        return [DeliveryRoom(RoomRef(surface=surface, id=room), title) for surface, room, title in rows]
+
+    def find_delivery_room(self, person: str, name: str) -> RoomRef:
+        """By its label (`telegram: Kitchen`), or by its title if only one room has it."""
+        rooms = self.delivery_rooms(person)
+        wanted = name.strip().lower()
+        found = [one for one in rooms if one.label.lower() == wanted] or [
+            one for one in rooms if one.title.lower() == wanted
+        ]
+        if len(found) != 1:
+            labels = ", ".join(one.label for one in rooms) or "none"
+            raise BadSchedule(f"There is no single room called {name[:60]!r}.", f"There are: {labels}.")
+        return found[0].room
 
     def is_desk(self, room: str) -> bool:
         return bool(self._store.query("SELECT 1 FROM desk_chat WHERE room = ?", (room,)))
@@ -127,6 +173,10 @@ class DeskQueries:
             "SELECT turn FROM desk_history WHERE room = ? AND role = 'user' ORDER BY seq DESC LIMIT 1", (room,)
         )
         return rows[0][0] if rows else None
+
+    def is_open(self, job_key: str) -> bool:
+        """Whether a job waits for its run, or runs."""
+        return self._store.reader.jobs.state_of(job_key) in ("ready", "leased")
 
     def archive(self, room: str) -> list[HistoryEntry]:
         """All lines, summarised or not."""
@@ -214,7 +264,7 @@ def _parse_messages(stored: str) -> tuple[PromptMessage, ...]:
 
 def _process(row: tuple[Any, ...]) -> Process:
     room, name, kind, task, state, status, interactive, at_seq, started, last_activity, ended, steps, calls = row[:13]
-    result, unread, pending, allowed = row[13:]
+    result, unread, pending, allowed, task_type = row[13:]
     return Process(
         room=room,
         id=name,
@@ -233,6 +283,7 @@ def _process(row: tuple[Any, ...]) -> Process:
         unread=bool(unread),
         pending_message=PromptMessage.model_validate(json.loads(pending)) if pending else None,
         allowed=None if allowed is None else bool(allowed),
+        task_type=task_type,
     )
 
 
@@ -251,6 +302,8 @@ class DeskSchedule:
     last: datetime | None
     last_end: str
     last_output: str
+    to: RoomRef | None
+    """The room on a surface that gets what its runs say; None: the rooms of the conversation."""
 
 
 class ScheduleQueries:
@@ -273,7 +326,7 @@ class ScheduleQueries:
 
 
 def _schedule(row: tuple[Any, ...]) -> DeskSchedule:
-    room, name, prompt, timing, on_, due, failures, why, last, last_end, last_output = row
+    room, name, prompt, timing, on_, due, failures, why, last, last_end, last_output, target = row
     return DeskSchedule(
         room=room,
         id=name,
@@ -286,6 +339,7 @@ def _schedule(row: tuple[Any, ...]) -> DeskSchedule:
         last=from_micros(last) if last is not None else None,
         last_end=last_end,
         last_output=last_output,
+        to=RoomRef.model_validate_json(target) if target else None,
     )
 
 

@@ -40,14 +40,26 @@ class ScheduleService:
         self.queries = ScheduleQueries(store)
 
     async def set(
-        self, room: str, prompt: str, when: ScheduleTime, *, schedule: str = "", actor: str = "system"
+        self,
+        room: str,
+        prompt: str,
+        when: ScheduleTime,
+        *,
+        schedule: str = "",
+        to: str = "",
+        actor: str = "system",
     ) -> str:
-        """Add or change a schedule, and enqueue its first run; returns its id."""
-        self._deps.queries.chat(room)
+        """Add or change a schedule, and enqueue its first run; returns its id.
+
+        `to` names the room on a surface that gets what it says, such as `telegram: Kitchen`; empty: those of the
+        conversation.
+        """
+        chat = self._deps.queries.chat(room)
+        target = self._deps.queries.find_delivery_room(chat.person, to) if to else None
         if schedule:
             self.queries.get(room, schedule)
         self._deps.guard.check(prompt, "a schedule")
-        plan = plan_schedule(room, prompt, when, now=self._clock.now(), schedule=schedule, actor=actor)
+        plan = plan_schedule(room, prompt, when, now=self._clock.now(), schedule=schedule, actor=actor, to=target)
         await self._store.append([plan.new_event], jobs=[plan.job])
         return plan.schedule
 
@@ -75,7 +87,7 @@ class ScheduleService:
         ):
             return None  # changed, switched off or removed since
         chat = self._deps.queries.chat(schedule.room)
-        outcome = ChannelOutcome(chat, f"{WAKE_PREFIX}{job.id}")
+        outcome = ChannelOutcome(chat, f"{WAKE_PREFIX}{job.id}", deliver_to=schedule.to)
         try:
             async with asyncio.timeout(self._timeout_s):
                 model = await self._channel.run_schedule(chat, outcome, schedule.prompt)
@@ -115,7 +127,8 @@ class ScheduleService:
         new_events.append(
             NewEvent(schedule.room, ScheduleSwitched(schedule=schedule.id, on=False, why=why), "schedule")
         )
-        outcome = ChannelOutcome(self._deps.queries.chat(schedule.room), f"{WAKE_PREFIX}{schedule.id}:{to_micros(due)}")
+        answers = f"{WAKE_PREFIX}{schedule.id}:{to_micros(due)}"
+        outcome = ChannelOutcome(self._deps.queries.chat(schedule.room), answers, deliver_to=schedule.to)
         outcome.replies.append(
             f"“{schedule.prompt[:200]}” failed {MAX_FAILURES} times in a row, so I switched that schedule off. {why}"
         )

@@ -7,13 +7,14 @@ an event.
 
 from __future__ import annotations
 
-import os
 import re
-import stat
 from contextlib import suppress
 from dataclasses import dataclass
+from itertools import islice
 from pathlib import Path
 
+from coterie.base.errors import UnsafePath
+from coterie.base.folders import Folder
 from coterie.base.redaction import redact
 from coterie.base.untrusted import join_lines
 from coterie.characters import Workspaces
@@ -49,15 +50,16 @@ class Skills:
         disabled = {
             name for (name,) in self._store.query("SELECT skill FROM desk_skill_off WHERE character = ?", (character,))
         }
-        with suppress(OSError):
-            names = sorted(
-                entry.name
-                for entry in os.scandir(folder)
-                if _NAME.fullmatch(entry.name) and entry.is_dir(follow_symlinks=False)
-            )
-            described = [(name, _read_description(folder / name / "SKILL.md")) for name in names]
+        with suppress(OSError, UnsafePath), Folder.open(folder) as opened:
+            names = [entry.name for entry in opened.entries() if _NAME.fullmatch(entry.name) and entry.is_folder]
+            described = [(name, _read_description(opened, name)) for name in names]
             return [Skill(name, text, name not in disabled) for name, text in described if text is not None]
         return []
+
+    def shared(self, character: str) -> dict[str, Path]:
+        """The folders of enabled skills, by their path below `/shared`."""
+        folder = self._folder(character)
+        return {f"skills/{skill.name}": folder / skill.name for skill in self.all(character) if skill.on}
 
     async def switch(self, character: str, skill: str, *, on: bool, actor: str = "system") -> None:
         if skill not in {each.name for each in self.all(character)}:
@@ -78,23 +80,22 @@ class Skills:
         names = _list_files(folder)
         if file not in names:
             raise NoSuchSkill(f"The skill {skill} has no file {file!r}.", f"It has: {', '.join(names)}.")
-        text = _read_text(folder / file)
+        text = _read_text(folder, file)
         if file != "SKILL.md":
             return redact(text)
-        settings = self._workspaces.folder(character) / "config" / f"{skill}.json"
         parts = [_FRONT_MATTER.sub("", text).strip()]
-        if settings.is_file() and not settings.is_symlink():
-            parts.append(f"Settings:\n{_read_text(settings)}")
+        with suppress(OSError, UnsafePath):
+            settings = _read_text(self._workspaces.folder(character) / "config", f"{skill}.json")
+            parts.append(f"Settings:\n{settings}")
         if others := [name for name in names if name != "SKILL.md"]:
             parts.append(f"Other files: {', '.join(others)}")
         return redact("\n\n".join(parts))
 
-    def copy_to_workspace(self, character: str, skill: str, workspace: Path) -> str:
-        """Copy a skill to where commands can use it; returns the path in the workspace."""
+    def copy_to_workspace(self, character: str, skill: str, files: WorkspaceFiles) -> str:
+        """Copy a skill to where commands can change it; returns the path in the workspace."""
         folder = self._enabled_folder(character, skill)
-        files = WorkspaceFiles(workspace)
         for name in _list_files(folder):
-            files.write(f"skills/{skill}/{name}", _read_text(folder / name))
+            files.write(f"skills/{skill}/{name}", _read_text(folder, name))
         return f"skills/{skill}"
 
     def _enabled_folder(self, character: str, skill: str) -> Path:
@@ -108,21 +109,21 @@ class Skills:
 
 def _list_files(folder: Path) -> list[str]:
     """Names of regular files, without symbolic links."""
-    files = (path for path in sorted(folder.rglob("*")) if stat.S_ISREG(path.lstat().st_mode))
-    names = [str(path.relative_to(folder)) for path in files]
-    return [name for name in names if not any((folder / part).is_symlink() for part in Path(name).parents)][:_MAX_FILES]
+    with Folder.open(folder) as opened:
+        return list(islice((entry.path for entry in opened.walk(by_name=True) if entry.is_file), _MAX_FILES))
 
 
-def _read_text(path: Path) -> str:
-    with path.open(encoding="utf-8", errors="replace") as file:
-        return file.read(_MAX_FILE)
+def _read_text(folder: Path, name: str) -> str:
+    with Folder.open(folder) as opened:
+        return opened.read(name, _MAX_FILE).decode(errors="replace")
 
 
-def _read_description(path: Path) -> str | None:
+def _read_description(skills: Folder, name: str) -> str | None:
     """The description of the front matter in one line; None if there is no skill."""
-    if path.is_symlink() or not path.is_file():
+    try:
+        front = _FRONT_MATTER.match(skills.read(f"{name}/SKILL.md", _MAX_FILE).decode(errors="replace"))
+    except (OSError, UnsafePath):
         return None
-    front = _FRONT_MATTER.match(_read_text(path))
     match = re.search(r"^description:\s*(.+)$", front[1], re.MULTILINE) if front else None
     text = " ".join(match[1].strip().strip("\"'").split()) if match else "(no description)"
     return redact(text[:_MAX_DESCRIPTION])

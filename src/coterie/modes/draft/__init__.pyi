@@ -12,10 +12,12 @@ from .errors import NoSuchDocument as NoSuchDocument
 from .errors import NotPending as NotPending
 from .errors import PositionUnknown as PositionUnknown
 from .errors import StaleProposal as StaleProposal
+from .errors import WorkspaceMissing as WorkspaceMissing
 from .events import AnchorData as AnchorData
 from .events import GuestRole as GuestRole
 from .events import Member as Member
 from .git import CHANGE_TRAILER as CHANGE_TRAILER
+from .git import MAX_BRANCH as MAX_BRANCH
 from .git import THREAD_TRAILER as THREAD_TRAILER
 from .git import Contributor as Contributor
 from .git import DocumentVersion as DocumentVersion
@@ -28,6 +30,8 @@ from .queries import PendingDocument as PendingDocument
 from .queries import Proposal as Proposal
 from .queries import Thread as Thread
 from .queries import ThreadNote as ThreadNote
+from .relocation import copy_adopted as copy_adopted
+from .relocation import relocate as relocate
 from .replies import sse_frames as sse_frames
 from .service import DraftService as DraftService
 from .settings import DraftSettings as DraftSettings

@@ -10,9 +10,10 @@ from __future__ import annotations
 import fcntl
 import hashlib
 import os
+import stat
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from datetime import datetime
 from itertools import islice
@@ -21,12 +22,14 @@ from pathlib import Path, PurePosixPath
 import pygit2
 from pygit2.enums import CheckoutStrategy, DeltaStatus, FileMode, FileStatus
 
+from coterie.base.errors import UnsafePath
+from coterie.base.folders import Folder
 from coterie.base.logging import get_logger
-from coterie.base.paths import write_atomic
 from coterie.base.redaction import redact
 from coterie.base.values import is_text, replace_surrogates
 from coterie.modes.draft.errors import EditConflict, NoSuchDocument, PathTaken, WorkspaceError
 from coterie.modes.draft.git import (
+    MAX_BRANCH,
     REGULAR_FILES,
     CommitMessage,
     DocumentRepository,
@@ -228,7 +231,7 @@ def branch_lock(git_folder: Path, branch: str) -> Iterator[None]:
     folder = git_folder / "coterie"
     folder.mkdir(exist_ok=True)
     name = hashlib.sha256(branch.encode()).hexdigest()[:16]
-    handle = os.open(folder / f"{name}.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    handle = os.open(folder / f"{name}.lock", os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
     try:
         fcntl.flock(handle, fcntl.LOCK_EX)
         yield
@@ -244,7 +247,7 @@ def update_checkout(repository: DocumentRepository, branch: str, path: str, befo
     try:
         if checkout.has_version(path, before, after):
             checkout.write(path, after)
-    except (OSError, pygit2.GitError) as error:
+    except (OSError, UnsafePath, pygit2.GitError) as error:
         # The commit exists; `git status` shows that the file differs.
         _log.warning("checkout not updated", path=path, error=str(error))
 
@@ -264,26 +267,33 @@ class Checkout:
         git = repository.git
         if git.is_bare or git.workdir is None or git.head_is_detached or repository.main_branch != branch:
             return None
-        return cls(repository, branch, Path(git.workdir))
+        return cls(repository, branch, Path(git.workdir).resolve())
 
     def write(self, path: str, blob: str) -> None:
-        file = self._folder / path
-        file.parent.mkdir(parents=True, exist_ok=True)
-        write_atomic(file, self._git[blob].peel(pygit2.Blob).data, durable=False)
         self._git.index.read()
-        self._git.index.add(path)
+        staged = self._git.index[path].mode if path in self._git.index else FileMode.BLOB
+        with Folder.open(self._folder) as folder:
+            self._write_file(folder, path, pygit2.Oid(hex=blob), FileMode(staged))
         self._git.index.write()
+
+    def _write_file(self, folder: Folder, path: str, blob: pygit2.Oid, mode: FileMode, *, chmod: bool = False) -> None:
+        """Write a file without following a link on the way, and stage it."""
+        permissions = (0o755 if mode == FileMode.BLOB_EXECUTABLE else 0o644) if chmod else None
+        folder.write(path, self._git[blob].peel(pygit2.Blob).data, mode=permissions, create_folders=True)
+        # Not read from the file again, whose folder may be a link to somewhere else by now.
+        self._git.index.add(pygit2.IndexEntry(path, blob, mode))
 
     def has_version(self, path: str, before: str | None, after: str) -> bool:
         """Whether the file and the index have a committed version, so that nothing is lost by replacing it."""
-        file = self._folder / path
         self._git.index.read()
         staged = str(self._git.index[path].id) if path in self._git.index else None
-        if file.is_symlink() or self._is_below_link(path):
-            return False
-        if not file.exists():
+        try:
+            with Folder.open(self._folder) as folder:
+                current = str(pygit2.hash(folder.read(path)))
+        except FileNotFoundError:
             return before is None and staged is None
-        current = str(pygit2.hash(file.read_bytes()))
+        except (OSError, UnsafePath):
+            return False
         if current in (before, after):
             return staged in (None, before, after)
         return current == staged and self._is_recent_version(path, current)
@@ -335,29 +345,41 @@ class Checkout:
     def apply(self, changes: dict[str, bool], commit: str) -> None:
         """Bring the changed paths, which must be clean, to the commit."""
         try:
-            for path in (path for path, kept in changes.items() if not kept):
-                self._delete(path)
+            tree, others = self._git[commit].peel(pygit2.Tree), []
+            with Folder.open(self._folder) as folder:
+                for path in (path for path, kept in changes.items() if not kept):
+                    self._delete(folder, path)
+                for path in (path for path, kept in changes.items() if kept):
+                    if tree[path].filemode in REGULAR_FILES:
+                        self._replace(folder, path, tree[path])
+                    else:
+                        others.append(path)
             self._git.index.write()
-            if paths := [path for path, kept in changes.items() if kept]:
+            if others:  # links and submodules
                 strategy = CheckoutStrategy.FORCE | CheckoutStrategy.DISABLE_PATHSPEC_MATCH
-                tree = self._git[commit].peel(pygit2.Tree)
-                self._git.checkout_tree(tree, strategy=strategy, paths=paths)  # type: ignore[no-untyped-call]
-        except (OSError, pygit2.GitError) as error:
+                self._git.checkout_tree(tree, strategy=strategy, paths=others)  # type: ignore[no-untyped-call]
+        except (OSError, UnsafePath, pygit2.GitError) as error:
             # The merge is committed; `git status` shows which files differ.
             _log.warning("checkout not updated", commit=commit, error=str(error))
 
-    def _delete(self, path: str) -> None:
-        file = self._folder / path
-        file.unlink(missing_ok=True)
-        for parent in file.parents:
-            if parent == self._folder or any(parent.iterdir()):
-                break
-            parent.rmdir()
+    def _replace(self, folder: Folder, path: str, entry: pygit2.Object) -> None:
+        with suppress(OSError):
+            if stat.S_ISLNK(folder.status(path).st_mode):
+                folder.remove(path)  # a link that the commit replaces by a file
+        self._write_file(folder, path, entry.id, FileMode(entry.filemode), chmod=True)
+
+    def _delete(self, folder: Folder, path: str) -> None:
+        with suppress(FileNotFoundError):
+            folder.remove(path)
+        with suppress(OSError):  # not empty
+            for parent in PurePosixPath(path).parents:
+                if parent.name:
+                    folder.remove_empty(str(parent))
         self._git.index.remove(path)
 
 
 def _validate_branch(name: str) -> None:
-    valid = is_text(name) and len(name) < 240 and not name.startswith("-")
+    valid = is_text(name) and len(name) <= MAX_BRANCH and not name.startswith("-")
     if not valid or not pygit2.reference_is_valid_name(f"refs/heads/{name}"):
         raise WorkspaceError(f"{name[:200]!r} cannot be the name of a branch.", "Use letters, digits, - and /.")
 

@@ -17,6 +17,7 @@ from weakref import WeakValueDictionary
 import pygit2
 
 from coterie.base.clock import Clock
+from coterie.base.errors import ConfirmationNeeded
 from coterie.base.ids import new_id
 from coterie.base.paths import write_atomic
 from coterie.base.redaction import redact
@@ -25,11 +26,12 @@ from coterie.base.values import is_text
 from coterie.eventstore import NewEvent, Store
 from coterie.modes.draft.committer import CommitResult, Committer
 from coterie.modes.draft.diff import TextEdit, edits_between, merge_texts, unified_diff
-from coterie.modes.draft.errors import EditConflict, NoSuchDocument, NotADocument, WorkspaceError
+from coterie.modes.draft.errors import EditConflict, NoSuchDocument, NotADocument, WorkspaceError, WorkspaceMissing
 from coterie.modes.draft.events import (
     ChangeAccepted,
     ChangesMoved,
     MovedAnchor,
+    WorkspaceMoved,
     WorkspaceOpened,
 )
 from coterie.modes.draft.git import (
@@ -47,6 +49,7 @@ from coterie.modes.draft.git import (
 from coterie.modes.draft.live_document import LiveDocument, LiveDocuments, Update, saved_events
 from coterie.modes.draft.locate import move_anchors
 from coterie.modes.draft.queries import Proposal, ProposalQueries, ThreadQueries
+from coterie.modes.draft.relocation import moved_events, own_folders, relative_folder
 
 _WHOLE_PATH = "Give the whole path of a folder on this machine that you may read, such as /srv/texts."
 
@@ -61,9 +64,25 @@ class GitWorkspaces:
         self.folder = folder
         self._repositories: dict[str, DocumentRepository] = {}
 
-    async def adopt(self, folder: str, name: str = "") -> str:
-        """The id of the workspace of an existing folder, given by its whole path."""
-        return await self.open(await asyncio.to_thread(_existing_folder, folder), name)
+    async def adopt(self, folder: str, name: str = "", *, confirmed: bool = False) -> str:
+        """The id of the workspace of an existing folder, given by its whole path.
+
+        A folder outside the one for workspaces is a `ConfirmationNeeded`, unless the owner has `confirmed` it.
+        """
+        if not confirmed and not await asyncio.to_thread(self._is_inside, folder):
+            # Before the folder is looked for: whether it exists is not for the page to know.
+            raise ConfirmationNeeded(
+                f"{folder[:200]} is not in {self.folder}, the folder for workspaces.",
+                f"Open it in the terminal: coterie draft open {folder[:200]}",
+            )
+        existing = await asyncio.to_thread(_existing_folder, folder)
+        return await self.open(existing, name)
+
+    def _is_inside(self, folder: str) -> bool:
+        try:
+            return Path(folder).resolve().is_relative_to(self.folder.resolve())
+        except (OSError, ValueError, RuntimeError):
+            return False
 
     async def open(self, folder: Path, name: str = "") -> str:
         """The id of the folder's workspace, which is created if there is none."""
@@ -74,7 +93,7 @@ class GitWorkspaces:
         redact.check_names(name, str(resolved))
         await asyncio.to_thread(lambda: DocumentRepository(resolved).check())
         workspace = new_id()
-        opened = WorkspaceOpened(name=name or resolved.name, folder=str(resolved))
+        opened = WorkspaceOpened(name=name or resolved.name, folder=relative_folder(resolved, self.folder.parent))
         await self._store.append([NewEvent(f"draft:{workspace}", opened)])
         return workspace
 
@@ -83,9 +102,35 @@ class GitWorkspaces:
         return await self.open(self.folder / f"{slug}-{new_id()[-6:].lower()}", name)
 
     def repository(self, workspace: str) -> DocumentRepository:
+        """`WorkspaceMissing` if its folder is gone: a new, empty one would hide that."""
         if workspace not in self._repositories:
-            self._repositories[workspace] = DocumentRepository(self._threads.folder(workspace))
+            folder = self._threads.folder(workspace)
+            try:
+                self._repositories[workspace] = DocumentRepository(folder, create=False)
+            except WorkspaceMissing:
+                raise WorkspaceMissing(
+                    f"The documents of this workspace are missing: there is no repository in {folder}.",
+                    "Put the folder back, restore a backup that has it with `coterie restore`, or say where it is now:"
+                    f" coterie draft move {workspace} FOLDER",
+                ) from None
         return self._repositories[workspace]
+
+    async def move(self, workspace: str, folder: Path) -> None:
+        """Use the repository in another folder, which must have one, as the workspace."""
+        self._threads.folder(workspace)
+        resolved = await asyncio.to_thread(_existing_folder, str(folder))
+        redact.check_names(str(resolved))
+        await asyncio.to_thread(lambda: DocumentRepository(resolved, create=False).check())
+        moved = WorkspaceMoved(folder=relative_folder(resolved, self.folder.parent))
+        await self._store.append([NewEvent(f"draft:{workspace}", moved)])
+        self._repositories.pop(workspace, None)
+
+    async def store_relative_folders(self) -> int:
+        """Store the folders in the data folder, which earlier versions stored as whole paths, by relative paths."""
+        moved = await asyncio.to_thread(own_folders, self._threads.stored_folders(), self.folder.parent)
+        if moved:
+            await self._store.append(moved_events(moved))
+        return len(moved)
 
     async def commit(
         self,
@@ -261,7 +306,7 @@ class Documents:
             new_events = await asyncio.to_thread(_catch_up, repository, version, workspace, behind)
             if new_events:
                 await self._store.append(new_events)
-        self.live.merge_saved(workspace, version)
+        await self.live.merge_saved(workspace, version)
         return version
 
 

@@ -11,11 +11,11 @@ import json
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Annotated, Literal, Protocol
+from typing import Literal, Protocol
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, ValidationError
+from pydantic import BaseModel, ConfigDict, ValidationError
 
-from coterie.base.values import replace_surrogates
+from coterie.base.values import ShownText
 from coterie.llm import OutputSchema
 
 ChangeFormat = Literal["auto", "tags", "search_replace", "json"]
@@ -457,22 +457,18 @@ _CODE_BLOCK = re.compile(r"```.*?(?:```|\Z)", re.DOTALL)
 _MIN_SENTENCE_LENGTH, _MAX_SENTENCES, _MAX_CHANGES = 12, 60, 3
 
 
-_Words = Annotated[str, AfterValidator(replace_surrogates)]
-"""A JSON escape can be half a character, which cannot be stored."""
-
-
 class _JsonChange(BaseModel):
     model_config = ConfigDict(extra="ignore")
 
-    original: _Words
-    proposed: _Words
-    reason: _Words = ""
+    original: ShownText
+    proposed: ShownText
+    reason: ShownText = ""
 
 
 class _JsonReply(BaseModel):
     model_config = ConfigDict(extra="ignore")
 
-    say: _Words = ""
+    say: ShownText = ""
     changes: list[_JsonChange] = []
 
 

@@ -23,6 +23,12 @@ class WorkspaceError(DraftError):
     """Git refused an operation."""
 
 
+class WorkspaceMissing(WorkspaceError):
+    """The folder of a workspace is not there, or has no repository."""
+
+    http_status = 409
+
+
 class EditConflict(DraftError):
     """Both sides changed the same words. `difference` is a unified diff."""
 

@@ -65,7 +65,14 @@ class WorkspaceOpened(Payload, kind="workspace_opened"):
     name: str
     """The given name, else the folder's."""
     folder: str
-    """The repository's folder."""
+    """The repository's folder: relative to the data folder if it is in there, else its whole path."""
+
+
+class WorkspaceMoved(Payload, kind="workspace_moved"):
+    """The folder of a workspace is another one now."""
+
+    folder: str
+    """The repository's folder: relative to the data folder if it is in there, else its whole path."""
 
 
 class ThreadOpened(Payload, kind="thread_opened"):

@@ -23,7 +23,7 @@ from pygit2.enums import FileMode, SortMode
 
 from coterie.base.redaction import redact
 from coterie.base.values import is_text
-from coterie.modes.draft.errors import NoSuchDocument, NotADocument, SecretInDocument, WorkspaceError
+from coterie.modes.draft.errors import NoSuchDocument, NotADocument, SecretInDocument, WorkspaceError, WorkspaceMissing
 
 MAIN_BRANCH = "main"
 CHANGE_TRAILER, THREAD_TRAILER, UNDOES_TRAILER = "Coterie-Change", "Coterie-Thread", "Coterie-Undoes"
@@ -35,6 +35,7 @@ MARKDOWN_SUFFIXES = (".md", ".markdown")
 MAX_SIZE = 4_000_000
 _RECENT_COMMITS = 40
 """How many commits are searched for recently changed documents."""
+MAX_BRANCH = 240
 _MAX_NAME_BYTES, _MAX_PATH_BYTES = 255, 4_000
 """What file systems can store."""
 
@@ -172,14 +173,16 @@ def _git_errors(folder: Path) -> Iterator[None]:
 
 
 class DocumentRepository:
-    def __init__(self, folder: Path) -> None:
-        """Open the repository in a folder, or create a bare one there."""
+    def __init__(self, folder: Path, *, create: bool = True) -> None:
+        """Open the repository in a folder. If there is none, create a bare one, or raise `WorkspaceMissing`."""
         self.folder = folder
         self._handles = threading.local()
         with _git_errors(folder):
             if not _is_repository(folder):
                 if os.path.lexists(folder / ".git"):
                     raise WorkspaceError(f"The repository in {folder} is damaged.", "Check it with `git fsck`.")
+                if not create:
+                    raise WorkspaceMissing(f"There is no repository in {folder}.", "Put it back.")
                 folder.mkdir(parents=True, exist_ok=True)
                 pygit2.init_repository(str(folder), bare=True, initial_head=MAIN_BRANCH)
             self.git_folder = Path(self.git.path)
@@ -219,6 +222,8 @@ class DocumentRepository:
     @reports_git_errors
     def head(self, branch: str) -> str | None:
         """The branch's newest commit; None if it has none."""
+        if len(branch) > MAX_BRANCH:
+            return None  # libgit2 takes quadratic time for a long name
         try:
             ref = self.git.references.get(f"refs/heads/{branch}")
         except ValueError:

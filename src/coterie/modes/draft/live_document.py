@@ -113,17 +113,22 @@ class LiveDocument:
             if room is not None:
                 self.rooms.add(room)
 
-    def merge_saved(self, version: DocumentVersion) -> None:
-        """Another version was committed. Typed text is kept, next to the committed one if both changed one place."""
-        self._rebase(version, merge_keeping_both(self.base, self.text, version.text))
+    async def merge_saved(self, version: DocumentVersion) -> None:
+        """Another version was committed. Typed text is kept, next to the committed one if both changed one place.
 
-    def mark_saved(self, version: DocumentVersion) -> None:
-        """The typed text was committed, perhaps merged with another version."""
-        self._rebase(version, version.text)
+        The branch's lock must be held, so that nothing is typed meanwhile.
+        """
+        await self._rebase(version, await asyncio.to_thread(merge_keeping_both, self.base, self.text, version.text))
 
-    def _rebase(self, version: DocumentVersion, text: str) -> None:
+    async def mark_saved(self, version: DocumentVersion) -> None:
+        """The typed text was committed, perhaps merged with another version. The branch's lock must be held."""
+        await self._rebase(version, version.text)
+
+    async def _rebase(self, version: DocumentVersion, text: str) -> None:
         if text != self.text:
-            self._append([Update("", changes_from_edits(self.text, edits_between(self.text, text)))], text)
+            # In a thread: a document of megabytes with as many changes takes seconds.
+            changes = await asyncio.to_thread(_changes_between, self.text, text)
+            self._append([Update("", changes)], text)
         self.base, self.blob = version.text, version.blob
         if not self.unsaved:
             self.saved_version = self.version
@@ -137,6 +142,10 @@ class LiveDocument:
             discard = min(len(self._updates) - _UPDATES_KEPT, self.saved_version - self._discarded)
             del self._updates[:discard]
             self._discarded += discard
+
+
+def _changes_between(old: str, new: str) -> list[ChangeSection]:
+    return changes_from_edits(old, edits_between(old, new))
 
 
 class LiveDocuments:
@@ -159,7 +168,7 @@ class LiveDocuments:
         live = self.get(workspace, document, branch)
         if live is None or live.epoch != epoch:
             raise LiveDocumentGone(
-                "This page is about an earlier run of Coterie.", "What you typed is merged in; go on."
+                "This page is about an earlier run of Coterie.", "What you typed is merged in; continue."
             )
         return live
 
@@ -207,15 +216,15 @@ class LiveDocuments:
         if result is None:
             return
         new_events = saved_events(workspace, result.version, contributors, live.rooms)
-        live.mark_saved(result.version)
+        await live.mark_saved(result.version)
         await self._store.append(new_events)
         self._publish(workspace, live)
 
-    def merge_saved(self, workspace: str, version: DocumentVersion) -> None:
+    async def merge_saved(self, workspace: str, version: DocumentVersion) -> None:
         """Show a committed version in the open editors of a document."""
         live = self.get(workspace, version.path, version.branch)
         if live is not None and (live.blob != version.blob or live.unsaved):
-            live.merge_saved(version)
+            await live.merge_saved(version)
             self._publish(workspace, live)
 
     async def close(self) -> None:

@@ -23,6 +23,7 @@ from coterie.modes.draft.events import (
     ShareRevoked,
     ThreadNoted,
     ThreadOpened,
+    WorkspaceMoved,
     WorkspaceOpened,
 )
 from coterie.modes.draft.locate import MatchKind
@@ -49,6 +50,10 @@ class ThreadProjection(Projection):
         rows.run(
             "INSERT OR REPLACE INTO draft_workspace VALUES (?, ?, ?)", (event.stream, payload.name, payload.folder)
         )
+
+    @on(WorkspaceMoved)
+    def workspace_moved(self, rows: Rows, event: Event[WorkspaceMoved]) -> None:
+        rows.run("UPDATE draft_workspace SET folder = ? WHERE room = ?", (event.payload.folder, event.stream))
 
     @on(ThreadOpened)
     def thread_opened(self, rows: Rows, event: Event[ThreadOpened]) -> None:

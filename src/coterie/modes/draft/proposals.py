@@ -126,7 +126,7 @@ class Proposals:
             if others := [other for other in same_base if other.id != proposal.id]:
                 new_events.append(moved_event(proposal.workspace, others, result.before.text, result.version, edits))
         await self._store.append(new_events)
-        self._documents.live.merge_saved(proposal.workspace, result.version)
+        await self._documents.live.merge_saved(proposal.workspace, result.version)
         return self._queries.proposal(proposal.id)
 
     async def accept_all(self, room: str, contributor: Contributor) -> list[Proposal]:

@@ -130,13 +130,20 @@ _THREAD_COLUMNS = "room, seq, workspace, document, branch, kind, title, members,
 
 
 class ThreadQueries:
-    def __init__(self, store: Store) -> None:
+    def __init__(self, store: Store, home: Path) -> None:
+        """`home` is the data folder, to which the folders of workspaces may be relative."""
         self._store = store
+        self._home = home.resolve()
 
     def workspaces(self) -> dict[str, tuple[str, Path]]:
         """Name and folder of each workspace, by id."""
         rows = self._store.query("SELECT room, name, folder FROM draft_workspace ORDER BY name")
-        return {room.partition(":")[2]: (name, Path(folder)) for room, name, folder in rows}
+        return {room.partition(":")[2]: (name, self._home / folder) for room, name, folder in rows}
+
+    def stored_folders(self) -> list[tuple[str, str]]:
+        """Id and folder of each workspace, as stored."""
+        rows = self._store.query("SELECT room, folder FROM draft_workspace ORDER BY room")
+        return [(room.partition(":")[2], folder) for room, folder in rows]
 
     def folder(self, workspace: str) -> Path:
         entry = self.workspaces().get(workspace)

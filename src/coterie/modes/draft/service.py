@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 
 from coterie.base.clock import Clock
 from coterie.base.supervisor import Supervisor
-from coterie.characters import Characters
+from coterie.characters import Characters, Workspaces
 from coterie.conversation import Feed, Replies, TurnQueries
-from coterie.eventstore import Handler, Store
+from coterie.eventstore import AnyEvent, Handler, Store
 from coterie.llm import Models
 from coterie.memory import Memory
+from coterie.messaging import PersonalNotice
 from coterie.modes.draft.documents import Documents, GitWorkspaces, LocalFiles
+from coterie.modes.draft.events import NoticeGiven
 from coterie.modes.draft.prompts import ThreadMemory
 from coterie.modes.draft.proposals import Proposals
 from coterie.modes.draft.queries import ProposalQueries, ThreadQueries
@@ -33,12 +36,16 @@ class DraftService:
         clock: Clock,
         folder: Path,
         supervisor: Supervisor | None = None,
+        character_folders: Workspaces | None = None,
     ) -> None:
-        """New workspaces are created in `folder`."""
-        self.thread_queries = ThreadQueries(store)
+        """New workspaces are created in `folder`, which is in the data folder.
+
+        `character_folders` has the prompts of characters.
+        """
+        self.thread_queries = ThreadQueries(store, folder.parent)
         self.proposal_queries = ProposalQueries(store)
-        self.notifications = Notifications(store)
         self.timeline = TurnQueries(store)
+        self.notifications = Notifications(store, self.thread_queries, self.timeline, characters)
         self.replies = Replies(store)
         self.feed = Feed(store, self.replies)
         self.sharing = Sharing(store, clock)
@@ -61,14 +68,21 @@ class DraftService:
             self.memory,
             self.timeline,
             self.replies,
+            character_folders,
         )
+
+    @property
+    def notices(self) -> dict[str, Callable[[AnyEvent], PersonalNotice | None]]:
+        """The notices for people, by the kind of event that leads to them."""
+        return {NoticeGiven.kind: self.notifications.describe}
 
     def handlers(self) -> dict[str, Handler]:
         """The handlers of this mode's jobs, by kind."""
         return self.threads.handlers()
 
     async def recover(self) -> int:
-        """Close the replies that a crash left open; returns how many."""
+        """Close the replies that a crash left open; returns how many. Whole paths of own folders become relative."""
+        await self.workspaces.store_relative_folders()
         return await self.threads.recover()
 
     async def close(self) -> None:

@@ -17,7 +17,8 @@ from coterie.base.errors import BadPoint, CoterieError
 from coterie.base.ids import new_id
 from coterie.base.logging import get_logger
 from coterie.base.redaction import redact
-from coterie.characters import Characters, NoSuchCharacter, NoSuchPerson, PeopleQueries
+from coterie.base.untrusted import excerpt
+from coterie.characters import Characters, NoSuchCharacter, NoSuchPerson, PeopleQueries, PromptTexts, Workspaces
 from coterie.conversation import (
     AssistantTurn,
     AssistantTurnStarted,
@@ -28,8 +29,9 @@ from coterie.conversation import (
     TurnQueries,
     UserTurn,
 )
-from coterie.eventstore import Handler, Job, JobResult, NewEvent, NewJob, Store
+from coterie.eventstore import AnyEvent, Handler, Job, JobResult, NewEvent, NewJob, Store
 from coterie.llm import Caller, ModelError, Models, Role, status_of
+from coterie.messaging import PersonalNotice
 from coterie.modes.draft.diff import Span, edits_between
 from coterie.modes.draft.documents import Documents
 from coterie.modes.draft.edit_formats import DEFAULT_FORMATS, BrokenBlock, EditBlock, parse_reply, parser_for
@@ -96,8 +98,10 @@ class Threads:
         memory: ThreadMemory,
         timeline: TurnQueries,
         replies: Replies,
+        character_folders: Workspaces | None = None,
     ) -> None:
         self._store = store
+        self._character_folders = character_folders
         self._characters = characters
         self._people = PeopleQueries(store)
         self._models = models
@@ -265,6 +269,7 @@ class Threads:
             self._settings,
             self._models.tokens.counter(target),
             self._models.context_window(Role.DRAFT, task),
+            self._character_folders.prompts(member.bot) if self._character_folders is not None else PromptTexts(),
         )
         stream = self._models.stream(Role.DRAFT, prompt, caller=Caller(room, member.bot), task=task)
 
@@ -457,6 +462,9 @@ def _anchor_selection(version: DocumentVersion, span: Span, exact: str = "") -> 
     return AnchorData.of(anchor_at(version.text, span))
 
 
+_MAX_EXCERPT = 300
+
+
 @dataclass(frozen=True, slots=True)
 class Notification:
     person: str
@@ -474,8 +482,12 @@ class Notification:
 class Notifications:
     """Notifications of new messages: each message once per person, never to its author."""
 
-    def __init__(self, store: Store) -> None:
+    def __init__(self, store: Store, queries: ThreadQueries, timeline: TurnQueries, characters: Characters) -> None:
         self._store = store
+        self._queries = queries
+        self._timeline = timeline
+        self._characters = characters
+        self._people = PeopleQueries(store)
 
     def of_person(self, person: str, *, unread: bool = False) -> list[Notification]:
         """A person's notifications, newest first."""
@@ -491,6 +503,31 @@ class Notifications:
             "SELECT person FROM draft_watch WHERE workspace = ? AND document = ?", (workspace, document)
         )
         return {person for (person,) in rows}
+
+    def describe(self, event: AnyEvent) -> PersonalNotice | None:
+        """The notice for a person's messengers."""
+        notice = event.payload
+        if not isinstance(notice, NoticeGiven):
+            return None
+        thread, turn = self._queries.thread(event.stream), self._timeline.turn(event.stream, notice.message)
+        if notice.notice == WATCHED_DOCUMENT:
+            return PersonalNotice(
+                notice.person, f"There are new messages about “{thread.document}”, which you watch.", can_wait=True
+            )
+        author = self._name_of(turn.speaker)
+        text = f"{author} answered in “{thread.title}” ({thread.document}):\n{excerpt(turn.text, _MAX_EXCERPT)}"
+        return PersonalNotice(notice.person, text)
+
+    def _name_of(self, speaker: str) -> str:
+        """Guests with a link are neither people nor characters."""
+        try:
+            return self._people.person(speaker).name
+        except NoSuchPerson:
+            pass
+        try:
+            return self._characters.get(speaker).name
+        except NoSuchCharacter:
+            return "A guest"
 
     async def watch(self, workspace: str, document: str, contributor: Contributor, watching: bool = True) -> None:
         """Start or stop notifying a person of all messages about a document."""

@@ -13,7 +13,7 @@ from pydantic import Field
 from websockets.asyncio.client import ClientConnection, connect
 from websockets.exceptions import ConnectionClosedError, InvalidStatus, WebSocketException
 
-from coterie.base.config import Section
+from coterie.base.config import PageSetting, Section
 from coterie.base.logging import get_logger
 from coterie.base.redaction import redact
 from coterie.base.supervisor import SupervisedTask, Supervisor, pause, report_problem, report_recovery, run_once
@@ -72,13 +72,13 @@ _log = get_logger(__name__)
 class AgentsSettings(Section):
     """Remote agents, which agents.yaml lists."""
 
-    silence_timeout_s: float = Field(default=3.0, gt=0)
+    silence_timeout_s: PageSetting[float] = Field(default=3.0, gt=0)
     """How long to wait for a step or a heartbeat about a message before giving up."""
-    reply_timeout_s: float = Field(default=600.0, gt=0)
+    reply_timeout_s: PageSetting[float] = Field(default=600.0, gt=0)
     """Maximum duration of one reply."""
-    heartbeat_s: float = Field(default=10.0, gt=0)
+    heartbeat_s: PageSetting[float] = Field(default=10.0, gt=0)
     """Interval of pings on a quiet connection; without an answer for as long again, it is opened anew."""
-    max_retry_pause_s: float = Field(default=30.0, gt=0)
+    max_retry_pause_s: PageSetting[float] = Field(default=30.0, gt=0)
     """Maximum pause between attempts to connect while no message waits."""
 
 

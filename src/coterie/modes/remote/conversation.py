@@ -7,6 +7,7 @@ reply is stored once, when it is complete; an error becomes a sentence for the p
 from __future__ import annotations
 
 import asyncio
+import functools
 import tempfile
 from collections.abc import AsyncIterator, Callable, Sequence
 from dataclasses import dataclass, field
@@ -28,6 +29,7 @@ from coterie.messaging import (
     ReplyUpdate,
     RoomFiles,
     RoomRef,
+    with_quote,
 )
 from coterie.modes.remote.connections import (
     AgentConnection,
@@ -153,9 +155,9 @@ class RemoteConversation:
         """Nothing to do: every message to the agent names its author."""
 
     async def send_message(
-        self, context: str, text: str, *, person: str, key: str, attachments: Sequence[Attachment] = ()
+        self, context: str, text: str, *, person: str, key: str, attachments: Sequence[Attachment] = (), quote: str = ""
     ) -> AsyncIterator[ReplyUpdate]:
-        chat, event_key = self._chats.chat(context), f"say:{context}:{key}"
+        chat, event_key, text = self._chats.chat(context), f"say:{context}:{key}", with_quote(text, quote)
         repeated = self._store.reader.turn_by_key(event_key)
         turn = repeated or new_id()
         if repeated is None:
@@ -174,7 +176,9 @@ class RemoteConversation:
             text=redact(text),
             files=tuple(FileInfo(name=one.name, media_type=one.media_type, size=one.size) for one in attachments),
         )
-        request = AgentRequest(frame, tuple(attachments), self._files(chat.character).read)
+        room = RoomRef(surface=MODE, id=context)
+        read = functools.partial(self._files(chat.character).read, room=room, sender=person)
+        request = AgentRequest(frame, tuple(attachments), read)
         async for update in self._ask(context, turn, request):
             yield update
 

@@ -15,6 +15,7 @@ from coterie.llm.messages import CompletionRequest, ToolCall
 from coterie.llm.recording import RecordedCall
 from coterie.modes.desk.agents.tools import AgentTool, Toolbox, make_tool
 from coterie.modes.desk.agents.workers import worker_tools
+from coterie.modes.desk.sandbox.files import Workspace, WorkspaceFiles
 from coterie.modes.desk.sandbox.sandbox import Sandbox
 from coterie.modes.desk.settings import DeskSettings
 from tests.modes.desk.conftest import DeskHarness, Script, calls
@@ -93,7 +94,7 @@ async def test_a_schedule_beyond_all_time_is_refused_and_the_turn_goes_on(harnes
 
 async def test_a_file_is_read_at_any_offset(tmp_path: Path) -> None:
     (tmp_path / "notes.md").write_text("Walnuts.")
-    box = Toolbox(worker_tools(Sandbox(DeskSettings()), tmp_path))
+    box = Toolbox(worker_tools(Sandbox(DeskSettings()), WorkspaceFiles(Workspace(tmp_path))))
 
     async def read(offset: int) -> str:
         arguments = json.dumps({"action": "read", "path": "notes.md", "offset": offset})

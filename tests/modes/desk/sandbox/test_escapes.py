@@ -169,6 +169,14 @@ DANGEROUS_ATTEMPTS = {
     ),
     "takes all the memory": python("x = bytearray(700 << 20); print('ESCAPED')"),
     "fills memory by way of /dev/shm": "dd if=/dev/zero of=/dev/shm/x bs=1M count=80 2>/dev/null && echo ESCAPED",
+    "undoes that it is killed first": "echo 0 > /proc/self/oom_score_adj; grep -vx 1000 /proc/self/oom_score_adj"
+    " && echo ESCAPED",
+    "writes to its own /proc": "echo x > /proc/self/comm && echo ESCAPED",
+    "keeps memory without a process": python(
+        _SYSCALL + f"n = {29 if _MACHINE == 'x86_64' else 194}; r = libc.syscall(n, 0, 1 << 20, 0o1600)\n"
+        "print('ESCAPED' if r >= 0 else '')"
+    ),
+    "changes what everybody shares": "touch /shared/x && echo ESCAPED",
     "talks to the container engine": "ls /var/run/docker.sock /run/docker.sock /run/dbus && echo ESCAPED",
 }
 

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from coterie.modes.desk.errors import DeskError, OutsideWorkspace, WorkspaceFileError
-from coterie.modes.desk.sandbox.files import MAX_READ, FileEntry, FileMatch, WorkspaceFiles
+from coterie.modes.desk.sandbox.files import MAX_READ, FileEntry, FileMatch, Workspace, WorkspaceFiles
 
 
 @pytest.fixture
@@ -28,7 +28,7 @@ def root(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def files(root: Path) -> WorkspaceFiles:
-    return WorkspaceFiles(root)
+    return WorkspaceFiles(Workspace(root))
 
 
 def test_d17_reads_writes_edits_lists_and_searches(files: WorkspaceFiles, root: Path) -> None:
@@ -83,7 +83,7 @@ def test_d17_a_workspace_that_is_itself_a_link_is_refused(root: Path) -> None:
     link = root.parent / "link"
     link.symlink_to(root.parent / "outside")
     with pytest.raises(WorkspaceFileError):
-        WorkspaceFiles(link).read("secret.txt")
+        WorkspaceFiles(Workspace(link)).read("secret.txt")
 
 
 def test_d17_swapping_a_folder_for_a_link_meanwhile_has_no_effect(files: WorkspaceFiles, root: Path) -> None:
@@ -147,7 +147,7 @@ def test_d17_a_long_file_is_read_in_pieces(files: WorkspaceFiles) -> None:
 def test_d17_generated_paths_stay_inside(tmp_path_factory: pytest.TempPathFactory, path: str) -> None:
     parent = tmp_path_factory.mktemp("parent")
     (parent / "workspace").mkdir()
-    files = WorkspaceFiles(parent / "workspace")
+    files = WorkspaceFiles(Workspace(parent / "workspace"))
     with suppress(DeskError):
         files.write(path, "x")
     assert os.listdir(parent) == ["workspace"]

@@ -16,7 +16,7 @@ from coterie.characters import Character, Characters, Workspaces
 from coterie.eventstore import Job, JobResult, NewEvent, Store
 from coterie.llm import Caller, ModelError, Models, Prompt, PromptMessage, Role
 from coterie.memory import Memory, MemoryType, NewMemory
-from coterie.modes.desk.agents.processes import AgentDeps, end_key
+from coterie.modes.desk.agents.processes import AgentDeps, TaskType, end_key
 from coterie.modes.desk.agents.tools import AgentTool, Toolbox, make_tool
 from coterie.modes.desk.errors import QuestionRefused
 from coterie.modes.desk.events import BranchEnd, BranchEnded, CharacterAsked
@@ -166,7 +166,7 @@ class Branches:
             return None
         chat = self._deps.queries.chat(branch.room)
         outcome = ChannelOutcome(chat, branch.id)
-        work = self._conclude(chat, outcome, self._deps.prompts.branch(chat, branch))
+        work = self._conclude(chat, outcome, self._deps.prompts.branch(chat, branch), branch.task_type)
         ended = await self._deps.processes.run_cancellable(branch, work)
         if ended is None or not self._deps.queries.process(branch.room, branch.id).active:
             return None
@@ -176,14 +176,16 @@ class Branches:
         return JobResult(new_events, [*outcome.jobs, wake_job(branch.room, branch.id, "end")])
 
     async def _conclude(
-        self, chat: DeskChat, outcome: ChannelOutcome, messages: list[PromptMessage]
+        self, chat: DeskChat, outcome: ChannelOutcome, messages: list[PromptMessage], task_type: str
     ) -> tuple[BranchEnd, str]:
         box = Toolbox(self._tools(chat, outcome), self._deps.guard)
         try:
             async with asyncio.timeout(self._stale_after_s):
                 for _ in range(MAX_TURNS):
                     prompt = Prompt(messages=tuple(messages), tools=box.schemas)
-                    answer = await self._deps.models.ask(Role.BRANCH, prompt, caller=Caller(chat.room, chat.character))
+                    answer = await self._deps.models.ask(
+                        Role.BRANCH, prompt, caller=Caller(chat.room, chat.character), task=task_type
+                    )
                     if not answer.calls:
                         return "done", answer.text.strip() or "No conclusion."
                     messages.append(PromptMessage(role="assistant", text=answer.text, calls=answer.calls))
@@ -218,15 +220,17 @@ class Branches:
             outcome.new_events += self._deps.processes.memory_events(chat, memory)
             return "Remembered."
 
-        async def spawn_worker(task: Annotated[str, Field(min_length=1)]) -> str:
+        async def spawn_worker(task: Annotated[str, Field(min_length=1)], type: TaskType = "") -> str:  # noqa: A002
             """Have work done with files and commands. You receive the result in the conversation."""
-            return f"Started as {outcome.start_worker(task, interactive=False, by=outcome.answers)}."
+            known = self._deps.known_task_type(type)
+            worker = outcome.start_worker(task, interactive=False, by=outcome.answers, task_type=known)
+            return f"Started as {worker}."
 
         tools = [
             make_tool(memory_recall, untrusted_result=True),
             make_tool(channel_recall, untrusted_result=True),
             make_tool(memory_save),
-            make_tool(spawn_worker),
+            self._deps.with_task_types(make_tool(spawn_worker)),
         ]
         return [*tools, *self._ask_tool(chat, outcome)]
 

@@ -7,29 +7,76 @@ when it ends, and nothing in it waits for other agents.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from datetime import datetime, timedelta
 from typing import Annotated
 
 from pydantic import Field, ValidationError
 
 from coterie.base.clock import Clock
-from coterie.base.redaction import redact
+from coterie.base.redaction import REDACTED, redact
 from coterie.base.values import MAX_DURATION_S, Time
 from coterie.eventstore import Job, JobResult
 from coterie.llm import Caller, ModelError, Prompt, PromptMessage, Role
 from coterie.memory import MemoryType
 from coterie.modes.desk.agents.maintenance import Compactor
-from coterie.modes.desk.agents.processes import AgentDeps
+from coterie.modes.desk.agents.processes import AgentDeps, TaskType
 from coterie.modes.desk.agents.tools import AgentTool, Toolbox, make_tool
 from coterie.modes.desk.errors import BadSchedule, BadTool, Leak
 from coterie.modes.desk.events import ScheduleRemoved, ScheduleTime
-from coterie.modes.desk.jobs import DEBOUNCE_S, WAKE_PREFIX, ChannelOutcome, plan_schedule
+from coterie.modes.desk.jobs import DEBOUNCE_S, WAKE_PREFIX, ChannelOutcome, message_key, plan_schedule
 from coterie.modes.desk.prompts import result_message, results_text
 from coterie.modes.desk.queries import Audience, DeskChat
+from coterie.modes.desk.text_safety import LeakGuard
 
 MAX_BRANCHES = 5
 MAX_SCHEDULES = 20
+MAX_FILES = 10
+_PREVIEW_EVERY_S = 0.2
+_HELD_BACK = 256
+"""An encoded secret is found when all of it has arrived, so that this much text is not shown before."""
+_MAX_CHECKED = 1_000_000
+"""This many bytes of a file are searched for secrets."""
+
+
+class ReplyPreviews:
+    """The text of replies while they are written, for surfaces that show it at once. It is shown only after a secret in
+    it would have been found."""
+
+    def __init__(self, guard: LeakGuard) -> None:
+        self._guard = guard
+        self._listeners: dict[str, list[asyncio.Queue[str]]] = {}
+        self._checked_at: dict[str, float] = {}
+
+    @contextmanager
+    def listening(self, turn: str) -> Iterator[asyncio.Queue[str]]:
+        """A queue of all the text so far, each time it grows, of the reply to this message."""
+        queue: asyncio.Queue[str] = asyncio.Queue()
+        self._listeners.setdefault(turn, []).append(queue)
+        try:
+            yield queue
+        finally:
+            self._listeners[turn].remove(queue)
+            if not self._listeners[turn]:
+                del self._listeners[turn]
+                self._checked_at.pop(turn, None)
+
+    def show_beginning(self, turn: str, text: str) -> None:
+        """Show what can be shown of an unfinished text."""
+        now = asyncio.get_running_loop().time()
+        if turn not in self._listeners or now - self._checked_at.get(turn, 0.0) < _PREVIEW_EVERY_S:
+            return
+        self._checked_at[turn] = now
+        shown = text[: max(len(text) - _HELD_BACK, 0)]
+        shown = shown[: max(shown.rfind(" "), shown.rfind("\n")) + 1]
+        if shown.strip() and REDACTED not in text and not self._guard.has_secret(text):
+            self.show(turn, shown)
+
+    def show(self, turn: str, text: str) -> None:
+        """Show checked text."""
+        for queue in self._listeners.get(turn, ()):
+            queue.put_nowait(text)
 
 
 def channel_tools(
@@ -37,14 +84,14 @@ def channel_tools(
 ) -> list[AgentTool]:
     """A scheduled run cannot add schedules."""
     tools = [
-        *_reply_tools(deps, outcome),
+        *_reply_tools(deps, chat, outcome),
         *_process_tools(deps, chat, outcome),
         *_memory_tools(deps, chat, outcome),
     ]
     return tools if scheduled else [*tools, _schedule_tool(deps, chat, outcome, now)]
 
 
-def _reply_tools(deps: AgentDeps, outcome: ChannelOutcome) -> Sequence[AgentTool]:
+def _reply_tools(deps: AgentDeps, chat: DeskChat, outcome: ChannelOutcome) -> Sequence[AgentTool]:
     async def reply(text: Annotated[str, Field(min_length=1)]) -> str:
         """Say something to the person, now."""
         try:
@@ -53,6 +100,18 @@ def _reply_tools(deps: AgentDeps, outcome: ChannelOutcome) -> Sequence[AgentTool
             return f"Error: {leak}"
         outcome.replies.append(text)
         return "Sent."
+
+    async def send_file(
+        path: Annotated[str, Field(min_length=1, description="Relative to the workspace, such as report.pdf.")],
+    ) -> str:
+        """Send a file of the workspace to the person, with your reply."""
+        if len(outcome.files) >= MAX_FILES:
+            raise BadTool(f"{MAX_FILES} files come with this reply already.", "Send the others next time.")
+        file, beginning = await asyncio.to_thread(deps.file_to_send, chat.room, path, _MAX_CHECKED)
+        deps.guard.check(f"{file.name}\n{beginning.decode(errors='replace')}", "the file")
+        if all(file.path != sent.path for sent in outcome.files):
+            outcome.files.append(file)
+        return "It is sent with your reply."
 
     async def skip(why: str = "") -> str:
         """Say nothing this time."""
@@ -64,23 +123,28 @@ def _reply_tools(deps: AgentDeps, outcome: ChannelOutcome) -> Sequence[AgentTool
         outcome.react(emoji)
         return "Reacted."
 
-    return [make_tool(reply), make_tool(skip), make_tool(react)]
+    return [make_tool(reply), make_tool(send_file), make_tool(skip), make_tool(react)]
 
 
 def _process_tools(deps: AgentDeps, chat: DeskChat, outcome: ChannelOutcome) -> Sequence[AgentTool]:
-    async def branch(thought: Annotated[str, Field(min_length=1, description="What to think about.")]) -> str:
+    async def branch(
+        thought: Annotated[str, Field(min_length=1, description="What to think about.")],
+        type: TaskType = "",  # noqa: A002
+    ) -> str:
         """Think about something longer, while the conversation goes on. You receive the conclusion."""
         running = deps.queries.running_branches(chat.room) + outcome.branches
         if running >= MAX_BRANCHES:
             raise BadTool(f"You are thinking about {running} things already.", "Wait for one, or cancel one.")
-        return f"Started as {outcome.start_branch(thought, deps.queries.last_history_seq(chat.room))}."
+        seen = deps.queries.last_history_seq(chat.room)
+        return f"Started as {outcome.start_branch(thought, seen, deps.known_task_type(type))}."
 
     async def spawn_worker(
         task: Annotated[str, Field(min_length=1, description="Everything needed to do it: it knows nothing else.")],
         interactive: Annotated[bool, Field(description="Keep it, to give it follow-ups.")] = False,
+        type: TaskType = "",  # noqa: A002
     ) -> str:
         """Have work done with files and commands, while the conversation goes on. You receive the result."""
-        return f"Started as {outcome.start_worker(task, interactive)}."
+        return f"Started as {outcome.start_worker(task, interactive, task_type=deps.known_task_type(type))}."
 
     async def route(worker: str, text: Annotated[str, Field(min_length=1)]) -> str:
         """Give a waiting worker its follow-up."""
@@ -99,7 +163,12 @@ def _process_tools(deps: AgentDeps, chat: DeskChat, outcome: ChannelOutcome) -> 
             await deps.processes.cancel(chat.room, process)
         return "Ended."
 
-    return [make_tool(branch), make_tool(spawn_worker), make_tool(route), make_tool(cancel)]
+    return [
+        deps.with_task_types(make_tool(branch)),
+        deps.with_task_types(make_tool(spawn_worker)),
+        make_tool(route),
+        make_tool(cancel),
+    ]
 
 
 def _memory_tools(deps: AgentDeps, chat: DeskChat, outcome: ChannelOutcome) -> Sequence[AgentTool]:
@@ -130,8 +199,12 @@ def _schedule_tool(deps: AgentDeps, chat: DeskChat, outcome: ChannelOutcome, now
         at: Annotated[Time | None, Field(description="Instead of cron: once, then.")] = None,
         zone: Annotated[str, Field(description="A time zone such as Europe/Berlin.")] = "UTC",
         hours: Annotated[str, Field(description="When it may run, such as 08:00-22:00.")] = "",
+        to: Annotated[
+            str, Field(description="A room of the person, such as telegram: Kitchen; empty: this conversation.")
+        ] = "",
     ) -> str:
-        """Do something at certain times without being asked; your reply is sent to this conversation."""
+        """Do something at certain times without being asked; your reply is sent to this conversation, or to another
+        room of the person."""
         count = len(deps.schedules.all(chat.room))
         if count >= MAX_SCHEDULES:
             raise BadSchedule(f"There are {count} schedules here already.", "Cancel one first.")
@@ -139,7 +212,8 @@ def _schedule_tool(deps: AgentDeps, chat: DeskChat, outcome: ChannelOutcome, now
             when = ScheduleTime(cron=cron, every_s=every_minutes and every_minutes * 60, at=at, zone=zone, hours=hours)
         except ValidationError as error:
             raise BadSchedule(f"{error.errors()[0]['msg']}.", "Say when, in one way.") from None
-        plan = plan_schedule(chat.room, prompt, when, now=now, actor=chat.character)
+        target = deps.queries.find_delivery_room(chat.person, to) if to else None
+        plan = plan_schedule(chat.room, prompt, when, now=now, actor=chat.character, to=target)
         outcome.new_events.append(plan.new_event)
         outcome.jobs.append(plan.job)
         return f"Scheduled as {plan.schedule}: {when.describe()}."
@@ -166,6 +240,7 @@ class Channel:
         self._audience = audience
         self._compactor = compactor
         self._clock = clock
+        self.previews = ReplyPreviews(deps.guard)
 
     async def handle_message(self, job: Job) -> JobResult | None:
         """Answer the latest message; its prompt contains the earlier ones, so these are not answered separately."""
@@ -182,15 +257,18 @@ class Channel:
             return None  # handled already, or the next message will include them
         if self._clock.now() - max(result.last_activity for result in results) < timedelta(seconds=DEBOUNCE_S):
             return None  # the newest result has a wake job of its own
+        newest = self._deps.queries.newest_message(chat.room)
+        if newest is not None and self._deps.queries.is_open(message_key(newest)):
+            return None  # a message waits for its run, which includes the results
         return await self._run(chat, ChannelOutcome(chat, f"{WAKE_PREFIX}{job.id}"), woke=True)
 
     async def _run(self, chat: DeskChat, outcome: ChannelOutcome, *, woke: bool) -> JobResult:
         recent = [line.text for line in self._deps.queries.history(chat.room) if line.role == "user"][-_QUERY_MESSAGES:]
         remembered = await self._recall(chat, outcome, " ".join(recent))
-        messages = self._deps.prompts.channel(chat, remembered)
+        messages = self._deps.prompts.channel(chat, remembered, woke=woke)
         dropped, outcome.jobs = await self._compactor.check_size(chat, messages)
         if dropped:
-            messages = self._deps.prompts.channel(chat, remembered)
+            messages = self._deps.prompts.channel(chat, remembered, woke=woke)
         if results := self._deps.queries.unread_results(chat.room):
             text = results_text(results)
             outcome.inject(results, text, woke=woke)
@@ -230,7 +308,14 @@ class Channel:
         model = ""
         for _ in range(MAX_TURNS):
             prompt = Prompt(messages=tuple(messages), tools=box.schemas)
-            answer = await self._deps.models.ask(Role.CHANNEL, prompt, caller=Caller(chat.room, chat.character))
+            answer = await self._deps.models.ask(
+                Role.CHANNEL,
+                prompt,
+                caller=Caller(chat.room, chat.character),
+                on_text=lambda text: self.previews.show_beginning(
+                    outcome.answers, "\n\n".join([*outcome.replies, text])
+                ),
+            )
             model = answer.model
             messages.append(PromptMessage(role="assistant", text=answer.text, calls=answer.calls))
             if not answer.calls:
@@ -248,11 +333,13 @@ class Channel:
             messages += [
                 PromptMessage(role="tool", text=redact(await box.use(call)), answers=call) for call in answer.calls
             ]
+            if outcome.replies:
+                self.previews.show(outcome.answers, "\n\n".join(outcome.replies))
             if outcome.answered:
                 return model
         if outcome.withheld:
             outcome.replies.append(_WITHHELD)
-        elif not woke:  # after a wake, a reply is optional
+        elif not woke and not outcome.files:  # after a wake, a reply is optional
             outcome.replies.append(_UNFINISHED)
         return model
 

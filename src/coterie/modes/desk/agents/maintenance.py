@@ -13,6 +13,7 @@ from coterie.base.clock import Clock
 from coterie.base.logging import get_logger
 from coterie.base.redaction import redact
 from coterie.base.supervisor import pause, unless_stopped
+from coterie.characters import Workspaces, declare_prompt
 from coterie.eventstore import AnyEvent, BusMessage, Job, JobResult, NewEvent, NewJob, Store, WhenSlow
 from coterie.llm import Caller, ModelError, Models, Prompt, PromptMessage, Role, classify
 from coterie.memory import Memory, MemoryAdded, MemoryForgotten, MemoryMerged, MemorySuperseded, MemoryType, NewMemory
@@ -35,9 +36,18 @@ PAUSE = timedelta(minutes=30)
 MAX_WORDS = 500
 _MEMORIES = 40
 _SIGNALS = tuple(payload.kind for payload in (MemoryAdded, MemoryForgotten, MemoryMerged, MemorySuperseded))
-_INSTRUCTIONS = (
+_BRIEFING = declare_prompt(
+    "cortex",
+    "Daily briefing",
+    "What a character should have in mind now, written from its memories.",
     "Write the short briefing that this character should have in mind now: who it is dealing with, what is planned, "
-    f"decided, promised and open. Plain sentences, at most {MAX_WORDS} words, nothing that is not in the material. "
+    f"decided, promised and open. Plain sentences, at most {MAX_WORDS} words, nothing that is not in the material.",
+)
+_SUMMARY = declare_prompt(
+    "compactor",
+    "Desk summary",
+    "How older parts of a desk conversation are shortened.",
+    "Summarise this conversation.",
 )
 _GIVEN_UP = "It was retried as often as allowed and never finished."
 
@@ -62,8 +72,11 @@ class Compactor:
     summary changes nothing. The turns themselves stay in the log.
     """
 
-    def __init__(self, store: Store, queries: DeskQueries, models: Models, processes: Processes) -> None:
+    def __init__(
+        self, store: Store, queries: DeskQueries, models: Models, processes: Processes, workspaces: Workspaces
+    ) -> None:
         self._store = store
+        self._workspaces = workspaces
         self._queries = queries
         self._models = models
         self._processes = processes
@@ -96,7 +109,8 @@ class Compactor:
             return None  # summarised by an earlier job
         text = "\n".join(f"{line.role}: {line.text}" for line in lines)
         prompt = Prompt.of(
-            mark_untrusted(text, "the conversation"), system=f"Summarise this conversation. {UNTRUSTED_TEXT_RULE}"
+            mark_untrusted(text, "the conversation"),
+            system=f"{self._workspaces.prompts(chat.character).text(_SUMMARY)} {UNTRUSTED_TEXT_RULE}",
         )
         summary = await classify(
             self._models, ConversationSummary, prompt, role=Role.COMPACTOR, caller=Caller(chat.room, chat.character)
@@ -180,8 +194,10 @@ class DeskMaintenance:
         models: Models,
         clock: Clock,
         stalled: StalledProcesses,
+        workspaces: Workspaces,
     ) -> None:
         self._store = store
+        self._workspaces = workspaces
         self._queries = queries
         self._bulletins = bulletins
         self._audience = audience
@@ -278,7 +294,7 @@ class DeskMaintenance:
             return True
         prompt = Prompt.of(
             self._material(chat, [memory.text_with_speaker for memory in recalled]),
-            system=_INSTRUCTIONS + UNTRUSTED_TEXT_RULE,
+            system=f"{self._workspaces.prompts(chat.character).text(_BRIEFING)} {UNTRUSTED_TEXT_RULE}",
             max_tokens=900,
         )
         try:

@@ -4,14 +4,18 @@ from __future__ import annotations
 
 import asyncio
 import re
-from collections.abc import Awaitable
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, replace
-from typing import TypeVar
+from typing import Annotated, TypeVar
+
+from pydantic import Field
 
 from coterie.base.ids import new_id
 from coterie.eventstore import NewEvent, NewJob, Store
 from coterie.llm import Models
 from coterie.memory import Memory, NewMemory
+from coterie.messaging import Attachment
+from coterie.modes.desk.agents.tools import AgentTool
 from coterie.modes.desk.errors import NoSuchProcess, NotConfirmed
 from coterie.modes.desk.events import BranchEnded, WorkerEnd, WorkerEnded, WorkerResumed
 from coterie.modes.desk.jobs import worker_job
@@ -150,6 +154,9 @@ class Confirmations:
         return f"“{asking[worker]}” continues, {'as you allowed' if allowed else 'without it'}."
 
 
+TaskType = Annotated[str, Field(max_length=40, description="The type of the task, if one of the listed types fits.")]
+
+
 @dataclass(frozen=True)
 class AgentDeps:
     """Dependencies that every agent of the desk shares."""
@@ -161,3 +168,14 @@ class AgentDeps:
     guard: LeakGuard
     schedules: ScheduleQueries
     skills: Skills
+    file_to_send: Callable[[str, str, int], tuple[Attachment, bytes]]
+    """A file of a conversation's workspace by its path there, and its first bytes."""
+
+    def known_task_type(self, name: str) -> str:
+        """The type if a model is set for it; otherwise empty, so that the role's own model is used."""
+        return name if name in self.models.settings.tasks else ""
+
+    def with_task_types(self, tool: AgentTool) -> AgentTool:
+        """The tool with the types of tasks that have a model of their own in its description."""
+        types = ", ".join(sorted(self.models.settings.tasks))
+        return replace(tool, description=f"{tool.description} Types: {types}.") if types else tool

@@ -167,10 +167,8 @@ class McpServers:
     the settings exempt it. A server sees only the environment variables or headers that are set for it.
     """
 
-    def __init__(self, servers: Mapping[str, McpServerSettings], changed: Callable[[], None]) -> None:
-        """`changed` is called when the set of tools changes."""
+    def __init__(self, servers: Mapping[str, McpServerSettings]) -> None:
         self._servers = servers
-        self._changed = changed
         self._tools: dict[str, Sequence[AgentTool]] = {}
         self.states = {name: McpServerState(name, connected=False, why="Not connected yet.") for name in servers}
 
@@ -200,7 +198,7 @@ class McpServers:
                 self._mark_disconnected(name, why)
                 report_problem(
                     f"The MCP server {name} is not connected: {why}",
-                    f"Check [desk.tool_servers.{name}] in the settings. It is tried again by itself.",
+                    f"Check [desk.tool_servers.{name}] in the settings. It is tried again automatically.",
                 )
             await pause(stop, backoff_s(max(failures, 1), maximum=_MAX_BACKOFF_S))
         self._mark_disconnected(name, "Coterie is stopping.")
@@ -214,13 +212,11 @@ class McpServers:
             offered += page.tools
         self._tools[name] = [_make_mcp_tool(name, settings, client, tool) for tool in offered]
         self.states[name] = McpServerState(name, connected=True, tools=tuple(tool.name for tool in offered))
-        self._changed()
 
     def _mark_disconnected(self, name: str, why: str) -> None:
         _log.warning("MCP server is not connected", server=name, why=why)
         self._tools.pop(name, None)
         self.states[name] = McpServerState(name, connected=False, why=why)
-        self._changed()
 
 
 @asynccontextmanager

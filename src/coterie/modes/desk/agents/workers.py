@@ -10,7 +10,6 @@ import asyncio
 import json
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Annotated, Literal
 
 from pydantic import Field
@@ -24,7 +23,7 @@ from coterie.modes.desk.agents.tools import AgentTool, Toolbox, make_tool
 from coterie.modes.desk.errors import WorkspaceFileError
 from coterie.modes.desk.events import WorkerEnd, WorkerEnded, WorkerStepped, WorkerWaiting
 from coterie.modes.desk.jobs import WAKE_PREFIX, ChannelOutcome, wake_job, worker_job
-from coterie.modes.desk.queries import Process
+from coterie.modes.desk.queries import DeskChat, Process
 from coterie.modes.desk.sandbox.files import WorkspaceFiles
 from coterie.modes.desk.sandbox.sandbox import (
     DEFAULT_TIMEOUT_S,
@@ -38,8 +37,8 @@ from coterie.modes.desk.skills import Skills
 MAX_TURNS = 50
 HUNG_AFTER_S = 300.0
 
-Tools = Callable[[str], Sequence[AgentTool]]
-"""Returns the tools of a character's workers."""
+Tools = Callable[[DeskChat], Sequence[AgentTool]]
+"""Returns the tools of a conversation's workers."""
 
 
 @dataclass
@@ -78,13 +77,16 @@ class Workers:
 
     async def _run_model_turn(self, worker: Process, job: int) -> JobResult:
         turn = _Turn([])
-        character = self._deps.queries.chat(worker.room).character
-        box = Toolbox([*self._tools(character), *_progress_tools(turn)], self._deps.guard)
+        chat = self._deps.queries.chat(worker.room)
+        character = chat.character
+        box = Toolbox([*self._tools(chat), *_progress_tools(turn)], self._deps.guard)
         if worker.pending_message is not None and worker.allowed is not None:
             message, confirmed = worker.pending_message, worker.allowed
         else:
             prompt = Prompt(messages=tuple(self._deps.prompts.worker(worker, character)), tools=box.schemas)
-            answer = await self._deps.models.ask(Role.WORKER, prompt, caller=Caller(worker.room, character))
+            answer = await self._deps.models.ask(
+                Role.WORKER, prompt, caller=Caller(worker.room, character), task=worker.task_type
+            )
             text = self._deps.guard.redact(answer.text)
             message, confirmed = PromptMessage(role="assistant", text=text, calls=answer.calls), False
             # Calls with a secret are refused anyway, so they are neither asked about nor stored.
@@ -178,20 +180,25 @@ def _end(worker: Process, state: WorkerEnd, result: str) -> JobResult:
 Timeout = Annotated[float, Field(ge=1, le=MAX_TIMEOUT_S, description="Seconds it may take.")]
 
 
-def worker_tools(sandbox: Sandbox, workspace: Path) -> list[AgentTool]:
-    files = WorkspaceFiles(workspace)
+def worker_tools(sandbox: Sandbox, files: WorkspaceFiles) -> list[AgentTool]:
+    workspace = files.workspace
+
+    async def run(argv: Sequence[str], timeout_s: float) -> str:
+        result = await sandbox.run(argv, workspace.folder, shared=workspace.shared, timeout_s=timeout_s)
+        return _output_text(result, timeout_s)
 
     async def shell(command: Annotated[str, Field(min_length=1)], timeout_s: Timeout = DEFAULT_TIMEOUT_S) -> str:
-        """Run a shell command in the workspace. It has no network and no other files."""
-        return _output_text(await sandbox.run(["/bin/sh", "-c", command], workspace, timeout_s=timeout_s), timeout_s)
+        """Run a shell command in the workspace. It has no network and no other files, but can read /shared."""
+        return await run(["/bin/sh", "-c", command], timeout_s)
 
     async def exec(argv: Annotated[list[str], Field(min_length=1)], timeout_s: Timeout = DEFAULT_TIMEOUT_S) -> str:  # noqa: A001
-        """Run a program in the workspace, with each argument as it is. It has no network and no other files."""
-        return _output_text(await sandbox.run(argv, workspace, timeout_s=timeout_s), timeout_s)
+        """Run a program in the workspace, with each argument as it is. It has no network and no other files, but can
+        read /shared."""
+        return await run(argv, timeout_s)
 
     async def file(
         action: Literal["read", "write", "edit", "list", "search"],
-        path: Annotated[str, Field(description="Relative to the workspace.")] = ".",
+        path: Annotated[str, Field(description="Relative to the workspace, or below /shared, to read.")] = ".",
         text: Annotated[str, Field(description="The text to write, to insert or to search for.")] = "",
         old: Annotated[str, Field(description="For edit: the text to replace. It must occur exactly once.")] = "",
         offset: Annotated[Int64, Field(ge=0, description="For read: where to begin, in bytes.")] = 0,
@@ -206,21 +213,23 @@ def worker_tools(sandbox: Sandbox, workspace: Path) -> list[AgentTool]:
     ]
 
 
-def skill_tools(skills: Skills, character: str, workspace: Path) -> list[AgentTool]:
+def skill_tools(skills: Skills, character: str, files: WorkspaceFiles) -> list[AgentTool]:
     async def read_skill(name: str, file: str = "SKILL.md") -> str:
         """The instructions of a skill, or another of its files."""
         return await asyncio.to_thread(skills.read, character, name, file)
 
     async def take_skill(name: str) -> str:
-        """Copy the files of a skill into the workspace, for commands to use."""
-        return f"Copied to {await asyncio.to_thread(skills.copy_to_workspace, character, name, workspace)}."
+        """Copy the files of a skill into the workspace, for commands to change. They can be run from /shared/skills."""
+        return f"Copied to {await asyncio.to_thread(skills.copy_to_workspace, character, name, files)}."
 
     return [make_tool(read_skill), make_tool(take_skill)]
 
 
 def _output_text(result: CommandResult, timeout_s: float) -> str:
     notes = []
-    if result.timed_out:
+    if result.stopped:
+        notes.append(f"[stopped: {result.stopped}]")
+    elif result.timed_out:
         notes.append(f"[killed after {timeout_s:.0f} s]")
     elif result.code:
         notes.append(f"[exit code {result.code}]")

@@ -8,21 +8,25 @@ none, and commands are refused. Only `sandbox = "off"` overrides that.
 from __future__ import annotations
 
 import asyncio
+import dataclasses
+import functools
 import json
 import os
 import platform
 import shutil
 import signal
-import stat
 import struct
 import tempfile
-from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager, contextmanager, suppress
 from dataclasses import dataclass
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 
+from coterie.base.folders import Folder
 from coterie.base.logging import get_logger
 from coterie.modes.desk.errors import BadCommand, SandboxUnavailable
+from coterie.modes.desk.sandbox.files import SHARED
+from coterie.modes.desk.sandbox.limits import CommandTotals, CommandWatch
 from coterie.modes.desk.settings import DeskSettings
 
 _log = get_logger(__name__)
@@ -37,8 +41,10 @@ _WORKSPACE = "/workspace"
 _FIRST_USER_ID, _USER_IDS = 61_184, 4_336
 """The range that systemd reserves for dynamic users."""
 _ETC_FILES = ("alternatives", "ld.so.cache", "localtime")
-_START_SCRIPT = f'echo 1000 > /proc/self/oom_score_adj; cd {_WORKSPACE} && exec "$@"'
-"""Makes the command the first to be killed when the machine runs out of memory."""
+_OUTER_SCRIPT = 'echo 1000 > /proc/self/oom_score_adj; [ -z "$0" ] || echo $$ > "$0"; exec "$@"'
+"""Runs before bubblewrap: joins the cgroup, and makes the command the first to be killed when the machine runs out of
+memory. Inside, /proc is read-only, so that a command cannot undo it."""
+_INNER_SCRIPT = f'cd {_WORKSPACE} && exec "$@"'
 _PROBE_SCRIPT = """
 readlink /proc/self/ns/net
 [ -e "$1" ] && echo sees-outside
@@ -55,6 +61,8 @@ class SandboxStatus:
     """`confined`, `refused` or `off`."""
     reason: str = ""
     fix: str = ""
+    limits: str = ""
+    """Who limits the memory and the processes of all commands together."""
 
 
 @dataclass(frozen=True)
@@ -64,12 +72,19 @@ class CommandResult:
     """Standard output and standard error in the order of writing."""
     truncated: bool = False
     timed_out: bool = False
+    stopped: str = ""
+    """The limit that the command exceeded, if it was stopped for that."""
 
 
 _UNCONFINED = SandboxStatus(
     "off",
     'Commands run unconfined: sandbox = "off" is set. Commands that a model chooses run with your permissions.',
     "Remove that line from [desk] in the settings, unless this whole machine is a sandbox.",
+)
+_CGROUP = "The kernel limits the memory and the processes of all commands together (cgroup)."
+_WATCH = (
+    "Without a cgroup of its own, the server adds up the memory of all commands several times a second and stops those"
+    " that use too much; a command can exceed the limit for a moment."
 )
 _INSTALL = "Install bubblewrap (apt install bubblewrap, dnf install bubblewrap), then restart."
 _ALLOW_NAMESPACES = (
@@ -84,6 +99,7 @@ class Sandbox:
         self._settings = settings
         self._status: SandboxStatus | None = None
         self._bwrap = ""
+        self._totals = CommandTotals(settings)
 
     async def status(self) -> SandboxStatus:
         """The result of the probe, which runs once."""
@@ -96,7 +112,15 @@ class Sandbox:
                 _log.warning("sandbox", state=self._status.state, why=self._status.reason)
         return self._status
 
-    async def run(self, argv: Sequence[str], workspace: Path, *, timeout_s: float = DEFAULT_TIMEOUT_S) -> CommandResult:
+    async def run(
+        self,
+        argv: Sequence[str],
+        workspace: Path,
+        *,
+        shared: Mapping[str, Path] | None = None,
+        timeout_s: float = DEFAULT_TIMEOUT_S,
+    ) -> CommandResult:
+        """Run a program with a workspace that it can change, and `shared` files that it can read below /shared."""
         status = await self.status()
         if status.state == "refused":
             raise SandboxUnavailable(f"Commands are not run here: {status.reason}", status.fix)
@@ -106,7 +130,7 @@ class Sandbox:
         if status.state == "off":
             _log.warning("unconfined command", arguments=len(argv))
             return await run_command([*self._limit_command(timeout_s), *argv], timeout_s, cwd=workspace)
-        return await self._run_confined(argv, workspace, timeout_s)
+        return await self._run_confined(argv, workspace, timeout_s, shared or {})
 
     async def _probe(self) -> SandboxStatus:
         if platform.system() != "Linux":
@@ -126,7 +150,9 @@ class Sandbox:
                 "refused", f"{' and '.join(missing)} cannot be found.", "Install util-linux, then restart."
             )
         with _probe_folders() as (workspace, outside):
-            result = await self._run_confined(["/bin/sh", "-c", _PROBE_SCRIPT, "probe", str(outside)], workspace, 15.0)
+            result = await self._run_confined(
+                ["/bin/sh", "-c", _PROBE_SCRIPT, "probe", str(outside)], workspace, 15.0, {}
+            )
         findings = result.output.split()
         if result.timed_out or "writes-workspace" not in findings:
             why = result.output.strip()[:300] or f"it exited with {result.code} and no output"
@@ -135,23 +161,46 @@ class Sandbox:
         networks = {finding for finding in findings if finding.startswith("net:[")}
         if leaks or not networks or _own_network() in networks:
             return SandboxStatus("refused", f"what is installed as {self._bwrap} does not confine anything.", _INSTALL)
-        return SandboxStatus("confined")
+        await asyncio.to_thread(self._totals.prepare)
+        return SandboxStatus(
+            "confined", limits=_CGROUP if self._totals.cgroup else f"{_WATCH} {self._totals.no_cgroup}"
+        )
 
-    async def _run_confined(self, argv: Sequence[str], workspace: Path, timeout_s: float) -> CommandResult:
-        user_id = _chown_workspace(workspace) if os.geteuid() == 0 else None
-        with _memory_file(seccomp_program()) as seccomp, _memory_file(b"") as info:
-            command = [
-                *(self._bwrap, *_namespaces(user_id), *_system_mounts()),
-                *("--bind", str(workspace), _WORKSPACE, "--chdir", "/", "--remount-ro", "/"),
-                *("--seccomp", str(seccomp), "--info-fd", str(info), "--"),
-                *self._limit_command(timeout_s),
-                *_drop_privileges(user_id),
-                *("/bin/sh", "-c", _START_SCRIPT, "sh", *argv),
-            ]
+    async def _run_confined(
+        self, argv: Sequence[str], workspace: Path, timeout_s: float, shared: Mapping[str, Path]
+    ) -> CommandResult:
+        async with self._totals.slots:
+            user_id = await asyncio.to_thread(_chown_workspace, workspace) if os.geteuid() == 0 else None
+            watch = await asyncio.to_thread(self._totals.begin, workspace)
+            group = self._totals.cgroup.create() if self._totals.cgroup is not None else None
             try:
-                return await run_command(command, timeout_s, pass_fds=(seccomp, info))
+                with _memory_file(seccomp_program()) as seccomp, _memory_file(b"") as info:
+                    command = [
+                        *("/bin/sh", "-c", _OUTER_SCRIPT, str(group / "cgroup.procs") if group else ""),
+                        *(self._bwrap, *_namespaces(user_id), *_system_mounts(), *_shared_mounts(shared)),
+                        *("--bind", str(workspace), _WORKSPACE, "--chdir", "/", "--remount-ro", "/"),
+                        *("--seccomp", str(seccomp), "--info-fd", str(info), "--"),
+                        *self._limit_command(timeout_s),
+                        *_drop_privileges(user_id),
+                        *("/bin/sh", "-c", _INNER_SCRIPT, "sh", *argv),
+                    ]
+                    exceeded = functools.partial(watch.watch, functools.partial(_first_process, info))
+                    try:
+                        result = await run_command(command, timeout_s, pass_fds=(seccomp, info), exceeded=exceeded)
+                    finally:
+                        await asyncio.shield(reap_processes(info))
             finally:
-                await asyncio.shield(reap_processes(info))
+                # Also after a cancellation: the files that exceed the limits must not stay.
+                reason = await asyncio.shield(self._finish(watch, group))
+        return dataclasses.replace(result, stopped=result.stopped or reason)
+
+    async def _finish(self, watch: CommandWatch, group: Path | None) -> str:
+        try:
+            if group is not None and self._totals.cgroup is not None:
+                await self._totals.cgroup.remove(group)
+            return await asyncio.to_thread(watch.finish)
+        finally:
+            self._totals.end(watch)
 
     def _limit_command(self, timeout_s: float) -> list[str]:
         prlimit = shutil.which("prlimit")
@@ -205,22 +254,25 @@ def _system_mounts() -> Iterator[str]:
     yield from ("--perms", "0755", "--dir", "/etc")
     for name in _ETC_FILES:
         yield from ("--ro-bind-try", f"/etc/{name}", f"/etc/{name}")
-    yield from ("--proc", "/proc", "--dev", "/dev")
+    yield from ("--proc", "/proc", "--remount-ro", "/proc", "--dev", "/dev")
     for mount in ("/tmp", "/dev/shm"):  # noqa: S108 - the sandbox's own
         yield from ("--perms", "1777", "--size", str(64 << 20), "--tmpfs", mount)
 
 
+def _shared_mounts(shared: Mapping[str, Path]) -> Iterator[str]:
+    folders = {SHARED, *(str(PurePosixPath(SHARED, name).parent) for name in shared)}
+    for folder in sorted(folders):
+        yield from ("--perms", "0755", "--dir", folder)
+    for name, source in shared.items():
+        yield from ("--ro-bind-try", str(source), f"{SHARED}/{name}")
+
+
 def _chown_workspace(workspace: Path) -> int:
     """The user id that owns the workspace; files of root are first given to an id of the workspace's own."""
-    owner = workspace.stat().st_uid
-    if owner == 0:
-        owner = _FIRST_USER_ID + workspace.stat().st_ino % _USER_IDS
-    for folder, names, files in os.walk(workspace):
-        for path in (Path(folder), *(Path(folder, name) for name in (*names, *files))):
-            with suppress(FileNotFoundError):  # another command may delete it meanwhile
-                info = path.lstat()
-                if info.st_uid == 0 and (stat.S_ISDIR(info.st_mode) or info.st_nlink == 1):
-                    os.chown(path, owner, owner, follow_symlinks=False)
+    with Folder.open(workspace) as folder:
+        status = os.fstat(folder.descriptor)
+        owner = status.st_uid or _FIRST_USER_ID + status.st_ino % _USER_IDS
+        folder.give_to(owner)
     return owner
 
 
@@ -250,9 +302,17 @@ def _memory_file(data: bytes) -> Iterator[int]:
 
 
 async def run_command(
-    argv: Sequence[str], timeout_s: float, *, cwd: Path | None = None, pass_fds: Sequence[int] = ()
+    argv: Sequence[str],
+    timeout_s: float,
+    *,
+    cwd: Path | None = None,
+    pass_fds: Sequence[int] = (),
+    exceeded: Callable[[], Awaitable[str]] | None = None,
 ) -> CommandResult:
-    """Run a program without our environment and open files; cancelling this kills its process group."""
+    """Run a program without our environment and open files; cancelling this kills its process group.
+
+    `exceeded` returns once the program has to be stopped before its time, with the reason.
+    """
     read_end, write_end = os.pipe()
     try:
         process = await asyncio.create_subprocess_exec(
@@ -271,18 +331,30 @@ async def run_command(
     finally:
         os.close(write_end)
     output = _Output()
-    timed_out = False
+    timed_out, stopped = False, ""
+    watch: asyncio.Task[None] | None = None
+
+    async def stop_when_exceeded(until: Callable[[], Awaitable[str]]) -> None:
+        nonlocal stopped
+        stopped = await until()
+        deadline.reschedule(asyncio.get_running_loop().time())
+
     try:
-        async with asyncio.timeout(timeout_s), _pipe_reader(read_end) as reader:
+        async with asyncio.timeout(timeout_s) as deadline, _pipe_reader(read_end) as reader:
+            watch = asyncio.create_task(stop_when_exceeded(exceeded)) if exceeded is not None else None
             await output.read(reader)
             await process.wait()
     except TimeoutError:
-        timed_out = True
+        timed_out = not stopped
     finally:
+        if watch is not None:
+            watch.cancel()
+            await asyncio.gather(watch, return_exceptions=True)
         with suppress(ProcessLookupError):
             os.killpg(process.pid, signal.SIGKILL)
         await asyncio.shield(process.wait())
-    return CommandResult(process.returncode or 0, output.kept.decode(errors="replace"), output.truncated, timed_out)
+    text = output.kept.decode(errors="replace")
+    return CommandResult(process.returncode or 0, text, output.truncated, timed_out, stopped)
 
 
 @asynccontextmanager
@@ -319,17 +391,16 @@ async def reap_processes(info: int) -> None:
     bubblewrap returns before its leftover processes end, and these could still write to the workspace. `info` is the
     file of bubblewrap's `--info-fd`, empty if it failed early.
     """
-    written = os.pread(info, _INFO_BYTES, 0)
-    if not written:
+    process = _first_process(info)
+    if process is None:
         return
-    started = json.loads(written)
     try:
-        init = os.pidfd_open(started["child-pid"])
+        init = os.pidfd_open(process)
     except ProcessLookupError:
         return
     try:
         # Process ids are reused: another program may have this one by now.
-        if _in_pid_namespace(started["child-pid"], started["pid-namespace"]):
+        if _first_process(info) is not None:
             with suppress(ProcessLookupError):
                 signal.pidfd_send_signal(init, signal.SIGKILL)
             await _wait_for_exit(init)
@@ -337,6 +408,18 @@ async def reap_processes(info: int) -> None:
         _log.warning("processes of a command do not end", waited_s=_REAP_TIMEOUT_S)
     finally:
         os.close(init)
+
+
+def _first_process(info: int) -> int | None:
+    """The first process of a command's namespace, while it runs."""
+    written = os.pread(info, _INFO_BYTES, 0)
+    try:
+        started = json.loads(written) if written else None
+    except ValueError:  # it is being written just now
+        return None
+    if started is None or not _in_pid_namespace(started["child-pid"], started["pid-namespace"]):
+        return None
+    return int(started["child-pid"])
 
 
 def _in_pid_namespace(process: int, namespace: int) -> bool:
@@ -358,7 +441,8 @@ async def _wait_for_exit(pidfd: int) -> None:
 
 
 # The system call filter refuses what helps a process to escape: namespaces, mounts, memory of other processes, keys,
-# kernel modules and files by handle. Socket families outside the network namespace (such as vsock) are refused, too.
+# kernel modules and files by handle; and memory that would belong to no process. Socket families outside the network
+# namespace (such as vsock) are refused, too.
 
 
 _SYSCALLS = {
@@ -388,6 +472,9 @@ _SYSCALLS = {
     "open_by_handle_at": (304, 265),
     "kexec_file_load": (320, 294),
     "quotactl": (179, 60),
+    "shmget": (29, 194),
+    "msgget": (68, 186),
+    "memfd_secret": (447, 447),
     "clone": (56, 220),
     "ioctl": (16, 29),
     "socket": (41, 198),
