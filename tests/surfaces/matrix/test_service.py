@@ -63,7 +63,7 @@ async def started(folder: Path, url: str) -> AsyncIterator[Callable[[], TaskStat
     app, supervisor = SurfaceApp(folder / "coterie.db"), Supervisor(min_delay_s=0.001)
     settings = MatrixSettings(homeserver=url, user="@bot:localhost", password=SecretStr(PASSWORD))
     service = MatrixService(
-        app.router, app.store.bus, settings, folder / "matrix", lambda _: RoomFiles(folder), supervisor=supervisor
+        app.router, app.store, settings, folder / "matrix", lambda _: RoomFiles(folder), supervisor=supervisor
     )
     (folder / "matrix").mkdir()
     async with service.running():
@@ -86,7 +86,7 @@ async def test_a_wrong_password_is_reported_and_tried_again_slowly(tmp_path: Pat
         await until(lambda: len(homeserver.requests) >= 3)
         assert state().status == "degraded"
         assert "does not accept the login of @bot:localhost" in state().error
-        assert "matrix.password" in state().fix
+        assert "Check the user and the password in Settings" in state().fix
         assert PASSWORD not in str(state())
         assert state().failures == 0
         assert pauses[:2] == [60.0, 120.0]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import base64
 import json
 import sys
 from pathlib import Path
@@ -10,10 +11,11 @@ from typing import Any
 
 import openai
 import pytest
-from openai.types.chat import ChatCompletionMessageParam
+from openai.types.chat import ChatCompletionContentPartParam, ChatCompletionMessageParam
 from pydantic import SecretStr
 
 from coterie.llm.recording import RecordedCall, RecordedError
+from coterie.llm.settings import ModelDetails
 from coterie.surfaces.openai_api.settings import ApiSettings
 from tests.surfaces.webhook.conftest import Serve, Served
 
@@ -168,3 +170,22 @@ async def test_p15_a_message_that_cannot_fit_is_the_clients_error(serve: Serve) 
     async with serve() as served, client(served, max_retries=0) as ai:
         with pytest.raises(openai.BadRequestError, match="your message"):
             await ai.chat.completions.create(model="Mara", messages=[user("word " * 40_000)])
+
+
+async def test_l6_p15_a_picture_of_a_message_is_shown_to_the_character(serve: Serve) -> None:
+    png = b"\x89PNG\r\n\x1a\nboat"
+    address = f"data:image/png;base64,{base64.b64encode(png).decode()}"
+
+    def pictured(url: str) -> ChatCompletionMessageParam:
+        text: ChatCompletionContentPartParam = {"type": "text", "text": "What is this?"}
+        return {"role": "user", "content": [text, {"type": "image_url", "image_url": {"url": url}}]}
+
+    async with serve() as served, client(served, max_retries=0) as ai:
+        served.app.models.settings.details["embedded/script"] = ModelDetails(vision=True)
+        served.script.replies = ["A boat."]
+        made = await ai.chat.completions.create(model="Mara", messages=[pictured(address)])
+        assert made.choices[0].message.content == "A boat."
+        images = [image.data for message in served.script.asked[-1].prompt.messages for image in message.images]
+        assert images == [png]
+        with pytest.raises(openai.BadRequestError, match="addresses are not opened"):
+            await ai.chat.completions.create(model="Mara", messages=[pictured("https://example.org/boat.png")])

@@ -14,7 +14,7 @@ import httpx
 import pytest
 import uvicorn
 
-from coterie.app import App, Settings, open_store
+from coterie.app import App, open_store
 from coterie.base.clock import ManualClock
 from coterie.base.paths import Paths
 from coterie.characters.identity import Identity
@@ -23,6 +23,7 @@ from coterie.eventstore.worker import Worker
 from coterie.llm.recording import ReplayProvider
 from coterie.llm.router import Models
 from coterie.llm.settings import ModelsSettings
+from coterie.settings import Settings
 from coterie.surfaces.openai_api.routes import openai_router
 from coterie.surfaces.web.server import create_web
 from coterie.surfaces.webhook.routes import webhook_router
@@ -63,7 +64,9 @@ async def serving(folder: Path, clock: ManualClock, **sections: object) -> Async
             await app.characters.save(Identity(name="Mara", persona="Keeps a lighthouse."))
         web = create_web(app)
         web.include_router(webhook_router(app.message_router, settings.webhook, app.room_files))
-        web.include_router(openai_router(app.message_router, settings.api, clock))
+        web.include_router(
+            openai_router(app.message_router, settings.api, clock, app.api_keys, files_of=app.room_files)
+        )
         async with (
             attached(app.message_router, settings.webhook),
             _serve_http(web) as url,

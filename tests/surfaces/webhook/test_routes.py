@@ -107,6 +107,13 @@ async def test_p3_guests_are_known_by_name_and_others_are_refused(serve: Serve) 
         assert "may not begin" in (await say("/new desk", "Bo", "bos-own"))[0]
 
 
+async def test_p3_a_code_is_not_shown_where_the_surface_does_not_know_who_reads(serve: Serve) -> None:
+    async with serve() as served:
+        call = {"text": "/link", "from": "caller", "room": "main", "wait": True}
+        (reply,) = (await served.client.post("/webhook", json=call)).json()["replies"]
+        assert "no code is shown here" in reply["text"] and "settings page" in reply["text"]
+
+
 async def test_d13_the_mode_can_be_chosen_for_a_new_room(serve: Serve) -> None:
     async with serve() as served:
         call = {"text": "/context", "room": "work", "mode": "desk", "wait": True}

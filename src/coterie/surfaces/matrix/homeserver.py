@@ -18,7 +18,7 @@ from urllib.parse import quote
 
 import httpx
 
-from coterie.base.errors import CoterieError
+from coterie.base.errors import ConfigError, CoterieError
 from coterie.base.untrusted import parse_json, parse_json_without_deep_parts
 from coterie.base.values import is_text
 from coterie.messaging import PlatformRateLimited, PlatformRefused, PlatformUnreachable, SurfaceError
@@ -54,7 +54,10 @@ _FILE_TIMEOUT_S = 300.0
 
 class Homeserver:
     def __init__(self, url: str, token: str = "") -> None:
-        self._http = httpx.AsyncClient(base_url=url.rstrip("/"), timeout=30.0, trust_env=False)
+        try:
+            self._http = httpx.AsyncClient(base_url=url.rstrip("/"), timeout=30.0, trust_env=False)
+        except httpx.InvalidURL:
+            raise _no_address(url) from None
         self.token = token
 
     async def close(self) -> None:
@@ -74,6 +77,26 @@ class Homeserver:
         query: dict[str, str] = {"timeout": str(int(wait_s * 1000)), "filter": filters}
         query |= {"since": since} if since else {}
         return _object(await self.call("GET", f"{_CLIENT}/sync", query=query, wait_s=wait_s + 30))
+
+    async def who_am_i(self) -> tuple[str, str]:
+        """The user and the device of the access token."""
+        response = await self.call("GET", f"{_CLIENT}/account/whoami")
+        return _text(response, "user_id"), _text(response, "device_id")
+
+    async def speaks_matrix(self) -> bool:
+        try:
+            return isinstance(_object(await self.call("GET", "/_matrix/client/versions")).get("versions"), list)
+        except MatrixRefused:
+            return False
+
+    async def base_url_of_domain(self) -> str | None:
+        """The address that the domain names as its homeserver's; None if it names none."""
+        try:
+            response = await self.call("GET", "/.well-known/matrix/client")
+        except MatrixRefused:
+            return None
+        address = object_at(response, "m.homeserver").get("base_url")
+        return address if isinstance(address, str) and address.startswith(("https://", "http://")) else None
 
     async def logout(self) -> None:
         """Also removes the device and its published keys."""
@@ -130,16 +153,28 @@ class Homeserver:
     async def state_event(self, room: str, kind: str) -> Json:
         return _object(await self.call("GET", f"{_CLIENT}/rooms/{_quoted(room)}/state/{_quoted(kind)}/"))
 
-    async def members(self, room: str) -> list[str]:
-        """The joined and the invited users: both are to read what is sent from now on."""
+    async def members(self, room: str) -> dict[str, str]:
+        """The joined and the invited users, each with `join` or `invite`: both are to read what is sent from now on."""
         path = f"{_CLIENT}/rooms/{_quoted(room)}/members"
         response = _object(await self.call("GET", path, query={"not_membership": "leave"}))
-        return [
-            str(event["state_key"])
+        memberships = {
+            event["state_key"]: str(object_at(event, "content").get("membership"))
             for event in objects(response.get("chunk"))
             if isinstance(event.get("state_key"), str)
-            and object_at(event, "content").get("membership") in ("join", "invite")
-        ]
+        }
+        return {user: membership for user, membership in memberships.items() if membership in ("join", "invite")}
+
+    async def account_data(self, kinds: Sequence[str]) -> dict[str, Json]:
+        """The account's own data of these kinds, which only it can read; a kind may end with `*`."""
+        nothing = {"not_types": ["*"]}
+        filters = json.dumps({"room": {"rooms": []}, "presence": nothing, "account_data": {"types": list(kinds)}})
+        query = {"filter": filters, "timeout": "0"}
+        response = await self.call("GET", f"{_CLIENT}/sync", query=query, wait_s=60)
+        events = objects(object_at(response, "account_data").get("events"))
+        return {str(event.get("type")): object_at(event, "content") for event in events}
+
+    async def put_account_data(self, user: str, kind: str, content: Json) -> None:
+        await self.call("PUT", f"{_CLIENT}/user/{_quoted(user)}/account_data/{_quoted(kind)}", content)
 
     async def receipt(self, room: str, event: str) -> None:
         await self.call("POST", f"{_CLIENT}/rooms/{_quoted(room)}/receipt/m.read/{_quoted(event)}", {})
@@ -226,6 +261,8 @@ class Homeserver:
                 headers=self._headers(headers or {}),
                 timeout=wait_s,
             )
+        except (httpx.UnsupportedProtocol, httpx.InvalidURL):
+            raise _no_address(str(self._http.base_url)) from None
         except httpx.TransportError as error:
             may_have_arrived = not isinstance(error, httpx.ConnectError | httpx.ConnectTimeout)
             raise PlatformUnreachable(
@@ -257,7 +294,9 @@ class Homeserver:
             wait_s = _retry_after_s(response.headers.get("retry-after", ""), body.get("retry_after_ms"))
             raise PlatformRateLimited("The homeserver limits the rate.", wait_s)
         if code == "M_UNKNOWN_TOKEN":
-            raise LoggedOut("The homeserver no longer accepts this login.", "Set matrix.password and start again.")
+            raise LoggedOut(
+                "The homeserver no longer accepts this login.", "Enter the account again in Settings → Messengers."
+            )
         if response.status_code >= 500:
             raise PlatformUnreachable(f"The homeserver answered {response.status_code}.")
         message = str(body.get("error", response.reason_phrase))
@@ -280,6 +319,10 @@ def _not_matrix(reason: str) -> PlatformUnreachable:
     return PlatformUnreachable(
         f"The homeserver's answer cannot be read ({reason}).", "Check that matrix.homeserver is its address."
     )
+
+
+def _no_address(url: str) -> CoterieError:
+    return ConfigError(f"{url[:100]} is no address of a homeserver.", "Enter one such as https://matrix.example.org.")
 
 
 def _object(body: Any) -> Json:

@@ -6,26 +6,30 @@ The login is stored in the data folder: the homeserver deduplicates repeated sen
 from __future__ import annotations
 
 import asyncio
+import hashlib
 import json
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Literal
 
-from coterie.base.errors import ConfigError, Corrupt
+from coterie.base.errors import ConfigError, Corrupt, CoterieError
 from coterie.base.logging import get_logger
 from coterie.base.paths import write_private_json
 from coterie.base.redaction import redact
 from coterie.eventstore import KeyStore, NewEvent, Store
 from coterie.messaging import PlatformRefused, RoomForgotten, Rooms, SurfaceError, SurfaceSynced
 from coterie.surfaces.matrix.crypto.machine import OlmMachine, discard_device_keys
-from coterie.surfaces.matrix.homeserver import Homeserver, KeysLost, MatrixRefused
+from coterie.surfaces.matrix.homeserver import Homeserver, KeysLost, LoggedOut, MatrixRefused
 from coterie.surfaces.matrix.schemas import SURFACE, object_at
 from coterie.surfaces.matrix.settings import MatrixSettings
 
 
 class LoginRefused(PlatformRefused):
     """The homeserver does not accept the user or the password."""
+
+
+LOGIN_FILE, KEYS_FILE, IDENTITY_FILE = "login.json", "keys.db", "identity.json"
 
 
 @dataclass(frozen=True)
@@ -36,29 +40,88 @@ class Login:
 
 
 async def log_in(settings: MatrixSettings, file: Path) -> tuple[Homeserver, Login]:
-    """Use the stored login, or log in with the password and store it."""
-    login = _read_login(file)
-    if login is None:
-        if settings.password is None:
-            raise ConfigError("There is no login for Matrix yet.", "Set matrix.password, for the first start at least.")
-        server = Homeserver(settings.homeserver)
-        try:
-            login = Login(*await server.login(settings.user, settings.password.get_secret_value()))
-        except MatrixRefused as error:
-            await server.close()
-            raise LoginRefused(
-                f"The homeserver does not accept the login of {settings.user} ({error.code}).",
-                "Check matrix.user and matrix.password, then restart the server.",
-            ) from error
-        except BaseException:
-            await server.close()
-            raise
-        write_private_json(file, asdict(login))
-    else:
-        server = Homeserver(settings.homeserver)
+    """Use the stored login; else the access token, or the password, and store it."""
+    login, token = _read_login(file), settings.access_token
+    if login is not None and token is not None and token.get_secret_value() != login.token:
+        login = None
+    server = Homeserver(settings.homeserver)
+    try:
+        if login is None:
+            login = await _new_login(server, settings, device=None)
+            write_private_json(file, asdict(login))
+    except BaseException:
+        await server.close()
+        raise
     redact.register(login.token)
     server.token = login.token
     return server, login
+
+
+async def _new_login(server: Homeserver, settings: MatrixSettings, device: str | None) -> Login:
+    try:
+        if settings.access_token is not None:
+            server.token = settings.access_token.get_secret_value()
+            return Login(*await server.who_am_i(), server.token)
+        if settings.password is None:
+            raise ConfigError("There is no login for Matrix yet.", "Enter the account in Settings → Messengers.")
+        return Login(*await server.login(settings.user, settings.password.get_secret_value(), device))
+    except LoggedOut:
+        if settings.access_token is None:
+            raise
+        raise LoginRefused(
+            "The homeserver does not accept the access token: it is wrong or was revoked.",
+            "Enter another one, or the password, in Settings → Messengers.",
+        ) from None
+    except MatrixRefused as error:
+        raise LoginRefused(
+            f"The homeserver does not accept the login of {settings.user} ({error.code}).",
+            "Check the user and the password in Settings → Messengers.",
+        ) from error
+
+
+async def log_in_anew(settings: MatrixSettings, folder: Path) -> Login:
+    """Log in with what was entered, and store it. The same account keeps its device and keys; those of another account
+    are set aside."""
+    try:
+        before = _read_login(folder / LOGIN_FILE)
+    except ConfigError:  # unreadable: replaced
+        before = None
+    is_same = before is not None and settings.user in (before.user, before.user.partition(":")[0].removeprefix("@"), "")
+    server = Homeserver(settings.homeserver)
+    try:
+        login = await _new_login(server, settings, before.device if before is not None and is_same else None)
+    finally:
+        await server.close()
+    redact.register(login.token)
+    if before is not None and before.user != login.user:
+        await asyncio.to_thread(_set_keys_aside, folder, before.user)
+    write_private_json(folder / LOGIN_FILE, asdict(login))
+    return login
+
+
+def _set_keys_aside(folder: Path, user: str) -> None:
+    for file in (*folder.glob(f"{KEYS_FILE}*"), *folder.glob(IDENTITY_FILE)):
+        file.replace(file.with_name(f"{hashlib.sha256(user.encode()).hexdigest()[:8]}.{file.name}"))
+
+
+async def find_homeserver(address: str) -> str:
+    """The address of the homeserver: as entered, or as the entered domain names it (`.well-known`)."""
+    url = (address if "://" in address else f"https://{address}").rstrip("/")
+    server = Homeserver(url)
+    try:
+        named = await server.base_url_of_domain()
+    except CoterieError:  # not every homeserver's address is that of a web server
+        named = None
+    finally:
+        await server.close()
+    for candidate in dict.fromkeys((named.rstrip("/") if named else url, url)):
+        server = Homeserver(candidate)
+        try:
+            if await server.speaks_matrix():
+                return candidate
+        finally:
+            await server.close()
+    raise ConfigError(f"There is no Matrix homeserver at {url[:100]}.", "Check the address of the homeserver.")
 
 
 def _read_login(file: Path) -> Login | None:
@@ -70,7 +133,6 @@ def _read_login(file: Path) -> Login | None:
         raise ConfigError(f"{file} cannot be read ({error}).", "Remove it to log in again.") from None
 
 
-LOGIN_FILE, KEYS_FILE, IDENTITY_FILE = "login.json", "keys.db", "identity.json"
 _log = get_logger(__name__)
 
 
@@ -92,7 +154,7 @@ async def connect(settings: MatrixSettings, folder: Path) -> tuple[Homeserver, L
         if password is None:
             raise KeysLost(
                 "The keys for encrypted rooms are lost, and a new device needs the password.",
-                "Set matrix.password and start again.",
+                "Enter the password in Settings → Messengers.",
             )
         old = login.device
         await asyncio.to_thread((folder / LOGIN_FILE).unlink, missing_ok=True)
@@ -144,6 +206,7 @@ async def _delete_device(server: Homeserver, device: str, user: str, password: s
 
 
 ResetMode = Literal["local-only", "server-leave-forget"]
+RESET_MODES: tuple[ResetMode, ...] = ("local-only", "server-leave-forget")
 
 
 async def reset(

@@ -19,13 +19,21 @@ from coterie.base.logging import get_logger
 from coterie.base.values import replace_surrogates
 from coterie.characters import NoSuchCharacter, NoSuchPerson, Person
 from coterie.conversation import NoSuchRoom
-from coterie.messaging import MessageRouter, NewChat, PlatformRateLimited, RoomBinding
+from coterie.messaging import (
+    MessageRouter,
+    NewChat,
+    PlatformRateLimited,
+    RoomArchived,
+    RoomBinding,
+    RoomListening,
+    RoomShared,
+)
 from coterie.surfaces.matrix.homeserver import Homeserver, Json
-from coterie.surfaces.matrix.schemas import SURFACE, StateEvent, room_ref
+from coterie.surfaces.matrix.schemas import NAME, SURFACE, StateEvent, room_ref
 
 CHAT = "org.coterie.chat"
 SPACE = "org.coterie.space"
-CREATE, NAME = "m.room.create", "m.room.name"
+CREATE = "m.room.create"
 ENCRYPTION = "m.room.encryption"
 ENCRYPTION_RULES = {"algorithm": "m.megolm.v1.aes-sha2"}
 
@@ -115,6 +123,12 @@ class MatrixRooms:
             await self.server.put_state(space, "m.space.child", room, {"via": [_server_of(self.user)]})
             return room
 
+    async def leave(self, room: str) -> None:
+        await self.server.leave(room)
+        await self.server.forget(room)
+        self.rooms.pop(room, None)
+        self.foreign.discard(room)
+
     async def update_metadata(self, room: str, **changes: Any) -> None:
         """Update a room's state event, from which our records can be restored."""
         created = self.rooms.get(room)
@@ -122,6 +136,10 @@ class MatrixRooms:
             metadata = {**created.metadata, **changes}
             await self.server.put_state(room, CHAT, "", metadata)
             created.metadata = metadata
+
+    def updating(self, room: str) -> asyncio.Lock:
+        """Held while a room's metadata is read and written."""
+        return self._lock(f"update {room}")
 
     async def _create(self, options: Json, metadata: Json, *, is_space: bool) -> str:
         room = await self.server.create_room(options)
@@ -183,8 +201,8 @@ class Reconciler:
         self._router = router
         self._chats = router.chats
         self._rooms = rooms
-        self._outdated: dict[str, dict[str, object]] = {}
-        """The metadata to write, by room."""
+        self._outdated: set[str] = set()
+        """The rooms whose metadata is to be written."""
         self._writing = asyncio.Lock()
 
     async def run(self) -> ReconcileReport:
@@ -233,8 +251,22 @@ class Reconciler:
             number = None
         title = created.title or self._chats.characters.get(character).name
         binding = await self._chats.rooms.bind(room_ref(created.room), person.id, mode, character, chat, title, number)
+        await self._restore_state(created, binding)
         report.restored.append(created.room)
-        return binding
+        return self._chats.rooms.get(binding.room)
+
+    async def _restore_state(self, created: CreatedRoom, binding: RoomBinding) -> None:
+        """Whether the room is archived and listens to all, and its guests."""
+        changes: list[RoomArchived | RoomListening | RoomShared] = []
+        if created.metadata.get("archived") is True:
+            changes.append(RoomArchived(room=binding.room))
+        if created.metadata.get("listens_to_all") is True:
+            changes.append(RoomListening(room=binding.room, to_all=True))
+        guests, known = created.metadata.get("guests"), self._router.people.ids()
+        guests = [guest for guest in guests if guest in known] if isinstance(guests, list) else []
+        changes += [RoomShared(room=binding.room, person=guest) for guest in guests]
+        for change in changes:
+            await self._chats.rooms.record(change, binding.person)
 
     async def _person(self, created: CreatedRoom) -> Person:
         person = self._router.people.by_account(SURFACE, created.account)
@@ -244,7 +276,7 @@ class Reconciler:
         if not person_id:
             raise NoSuchPerson(f"{created.account} belongs to no person.", "Link the account with a code.")
         name = str(created.metadata.get("name", ""))
-        return await self._router.people.restore(person_id, name, SURFACE, created.account)
+        return await self._router.people.restore(person_id, name, [(SURFACE, created.account, "")])
 
     def _character(self, created: CreatedRoom, person: Person) -> str:
         characters = self._chats.characters
@@ -272,7 +304,7 @@ class Reconciler:
     def _compare(self, created: CreatedRoom, binding: RoomBinding, report: ReconcileReport) -> None:
         metadata = room_metadata(binding, self._router)
         if {**created.metadata, **metadata} != created.metadata:
-            self._outdated[created.room] = metadata
+            self._outdated.add(created.room)
             if created.room not in report.restored:
                 report.repaired.append(f"{created.room}: outdated metadata")
 
@@ -282,13 +314,15 @@ class Reconciler:
             while self._outdated:
                 room = next(iter(self._outdated))
                 try:
-                    await self._rooms.update_metadata(room, **self._outdated[room])
+                    async with self._rooms.updating(room):
+                        binding = self._chats.rooms.get(room_ref(room))
+                        await self._rooms.update_metadata(room, **room_metadata(binding, self._router))
                 except PlatformRateLimited as error:
                     await asyncio.sleep(error.retry_after_s)
                     continue
                 except CoterieError as error:
                     _log.info("the metadata of a room was not written", room=room, error=str(error))
-                self._outdated.pop(room, None)
+                self._outdated.discard(room)
 
     def _find_conflicts(self, report: ReconcileReport) -> None:
         spaces: dict[str, str] = {}
@@ -307,6 +341,9 @@ def room_metadata(binding: RoomBinding, router: MessageRouter) -> dict[str, obje
         "context": binding.context,
         "character": binding.character,
         "character_name": router.chats.characters.get(binding.character).name,
+        "archived": binding.archived,
+        "listens_to_all": router.chats.rooms.listens_to_all(binding.room),
+        "guests": router.chats.rooms.guests(binding.room),
     }
 
 

@@ -15,9 +15,9 @@ from functools import cache
 from typing import Annotated, Any, Literal, TypeVar
 
 from markdown_it import MarkdownIt
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, StringConstraints, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, StringConstraints, ValidationError
 
-from coterie.base.values import Int64, Text, add_seconds, replace_surrogates
+from coterie.base.values import Int64, ShownText, Text, add_seconds
 from coterie.messaging import (
     Account,
     Attachment,
@@ -28,6 +28,7 @@ from coterie.messaging import (
     PlatformUnreachable,
     Quarantine,
     RoomRef,
+    RoomTitleChange,
 )
 
 Json = dict[str, Any]
@@ -36,14 +37,6 @@ Id = Annotated[Text, StringConstraints(min_length=1, max_length=1_000)]
 """An id of a user, room, event, device or session."""
 Key = Annotated[Text, StringConstraints(max_length=100_000)]
 """A key or ciphertext in base64."""
-
-
-def _shown_text(value: object) -> object:
-    return replace_surrogates(value) if isinstance(value, str) else value
-
-
-ShownText = Annotated[str, BeforeValidator(_shown_text)]
-"""Text for people; half characters in it are replaced, because the rest is still worth reading."""
 
 
 def objects(value: Any) -> list[Json]:
@@ -327,6 +320,7 @@ class _Identified(_Schema):
 
 SURFACE = "matrix"
 COMMAND_PREFIX = "!"
+MEMBER, NAME = "m.room.member", "m.room.name"
 _REPLY_FALLBACK = re.compile(r"\A(?:> [^\n]*\n)+\n?")
 _TEXT_TYPES = ("m.text", "m.emote")
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
@@ -338,11 +332,19 @@ def room_ref(room: str) -> RoomRef:
 
 
 def read_event(room: str, event: Json, own: str) -> Incoming | None:
-    """The message or command of an event; None for our own messages, edits, notices of other bots, and state.
+    """The message, command, change of membership or new name of an event; None for what we did ourselves, edits,
+    notices of other bots, and other state.
 
-    Raises ValueError if it is a message that cannot be read.
+    `addressed` says whether a message mentions us. Raises ValueError if it is a message that cannot be read.
     """
-    if event.get("type") != "m.room.message" or event.get("sender") == own:
+    kind = event.get("type")
+    if kind == MEMBER:
+        return _read_member(room, RoomEvent.model_validate(event), event, own)
+    if event.get("sender") == own:
+        return None
+    if kind == NAME and event.get("state_key") == "":
+        return _read_title(room, RoomEvent.model_validate(event))
+    if kind != "m.room.message":
         return None
     envelope = RoomEvent.model_validate(event)
     if envelope.content.get("msgtype") not in (*_TEXT_TYPES, *MEDIA_TYPES):
@@ -352,11 +354,9 @@ def read_event(room: str, event: Json, own: str) -> Incoming | None:
     if relation.rel_type == "m.replace":
         return None
     base: dict[str, Any] = {
-        "account": Account(surface=SURFACE, id=envelope.sender, name=_localpart(envelope.sender)),
-        "room": room_ref(room),
-        "key": envelope.event_id,
-        "at": add_seconds(_EPOCH, envelope.origin_server_ts / 1000),
+        **_envelope_fields(room, envelope),
         "thread": relation.event_id if relation.rel_type == "m.thread" else None,
+        "addressed": _mentions(envelope.content, own),
     }
     text = content.body
     if relation.in_reply_to is not None:
@@ -368,6 +368,45 @@ def read_event(room: str, event: Json, own: str) -> Incoming | None:
         return IncomingCommand(**base, name=name.lower(), arguments=rest)
     reply = None if relation.in_reply_to is None or relation.is_falling_back else relation.in_reply_to.event_id
     return IncomingMessage(**base, text=f"*{text}*" if content.msgtype == "m.emote" else text, reply_to=reply)
+
+
+def _envelope_fields(room: str, envelope: RoomEvent) -> dict[str, Any]:
+    return {
+        "account": Account(surface=SURFACE, id=envelope.sender, name=_localpart(envelope.sender)),
+        "room": room_ref(room),
+        "key": envelope.event_id,
+        "at": add_seconds(_EPOCH, envelope.origin_server_ts / 1000),
+    }
+
+
+def _mentions(content: Json, own: str) -> bool:
+    """Whether a message mentions us: by the list of mentions, or as clients without it write it."""
+    users = object_at(content, "m.mentions").get("user_ids")
+    if isinstance(users, list) and own in users:
+        return True
+    texts = (str(content.get("body", "")), str(content.get("formatted_body", "")))
+    name = re.compile(rf"(?<!\w){re.escape(_localpart(own))}(?!\w)", re.IGNORECASE)
+    return any(own in text for text in texts) or name.search(texts[0]) is not None
+
+
+def _read_member(room: str, envelope: RoomEvent, event: Json, own: str) -> MemberChange | None:
+    """Somebody else joined or left; None for a changed profile and for invitations."""
+    user, membership = envelope.state_key, envelope.content.get("membership")
+    previous = object_at(event, "unsigned", "prev_content").get("membership")
+    change = {"join": "joined", "leave": "left", "ban": "left"}.get(str(membership))
+    if not user or user == own or change is None or membership == previous:
+        return None
+    if change == "left" and previous not in (None, "join"):  # a declined or withdrawn invitation
+        return None
+    fields = _envelope_fields(room, envelope) | {"account": Account(surface=SURFACE, id=user, name=_localpart(user))}
+    return MemberChange(**fields, change="joined" if change == "joined" else "left")
+
+
+def _read_title(room: str, envelope: RoomEvent) -> RoomTitleChange | None:
+    title = envelope.content.get("name")
+    if not isinstance(title, str) or not title.strip():
+        return None
+    return RoomTitleChange(**_envelope_fields(room, envelope), title=title[:200])
 
 
 def read_invite(room: str, state: Sequence[Json], own: str) -> MemberChange | None:

@@ -13,7 +13,7 @@ from coterie.messaging import (
     OutgoingMessage,
     OutgoingNotification,
     OutgoingReaction,
-    OutgoingUI,
+    PlatformRefused,
     RoomFiles,
     RoomRef,
 )
@@ -36,9 +36,10 @@ class MatrixSurface:
     name = SURFACE
     capabilities = Capabilities(
         max_length=_MAX_TEXT_BYTES,
-        length_in_bytes=True,
+        length_unit="bytes",
         deduplicates=True,
         can_edit=True,
+        reactions=True,
         can_create_rooms=True,
         command_prefix=COMMAND_PREFIX,
         # Homeservers allow a message every five seconds in the long run.
@@ -76,15 +77,27 @@ class MatrixSurface:
     async def typing(self, room: RoomRef, on: bool) -> None:
         await self._server.typing(room.id, self._rooms.user, on)
 
-    async def create_room(self, person: Account, title: str, key: str) -> RoomRef:
+    async def preview(self, outgoing: OutgoingMessage, token: str) -> None:
+        raise PlatformRefused("Matrix has no previews.", "Messages are edited instead.")
+
+    async def create_room(self, person: Account, title: str, key: str, asked_in: RoomRef) -> RoomRef:
         return room_ref(await self._rooms.room_for(person.id, title, "A chat of its own.", {"key": key}))
+
+    async def is_private(self, room: RoomRef, account: Account) -> bool:
+        return set(await self._server.members(room.id)) <= {self._rooms.user, account.id}
 
     async def rename_room(self, room: RoomRef, title: str) -> None:
         if room.id in self._rooms.rooms:
             await self._server.put_state(room.id, "m.room.name", "", {"name": title})
 
+    async def leave_room(self, room: RoomRef) -> None:
+        await self._rooms.leave(room.id)
+
+    async def direct_room(self, person: Account) -> RoomRef | None:
+        return None  # people invite us; a room for every stranger in a group would be spam
+
     async def _send_file(self, outgoing: Deliverable, file: Attachment, token: str) -> str:
-        chunks = self._files(outgoing.room).read(file)
+        chunks = self._files(outgoing.room).read(file, outgoing.room)
         content: Json = {
             "msgtype": _KINDS.get(file.media_type.partition("/")[0], "m.file"),
             "body": file.name,
@@ -103,11 +116,7 @@ class MatrixSurface:
 
 
 def _text(outgoing: Deliverable) -> str:
-    if isinstance(outgoing, OutgoingReaction):
-        return outgoing.emoji
-    if isinstance(outgoing, OutgoingUI) and outgoing.fallback:
-        return f"{outgoing.text}\n{outgoing.fallback}"
-    return outgoing.text
+    return outgoing.emoji if isinstance(outgoing, OutgoingReaction) else outgoing.text
 
 
 def _attachments(outgoing: Deliverable) -> tuple[Attachment, ...]:
@@ -117,7 +126,7 @@ def _attachments(outgoing: Deliverable) -> tuple[Attachment, ...]:
 def _content(outgoing: Deliverable) -> Json:
     text = _text(outgoing)
     content: Json = {"msgtype": "m.notice" if isinstance(outgoing, OutgoingNotification) else "m.text", "body": text}
-    html = to_html(text) if isinstance(outgoing, OutgoingMessage) else None
+    html = to_html(outgoing.markdown) if isinstance(outgoing, OutgoingMessage) else None
     if html is not None and len(html.encode()) <= _MAX_HTML_BYTES:
         content |= {"format": "org.matrix.custom.html", "formatted_body": html}
     reply = outgoing.reply_to if isinstance(outgoing, OutgoingMessage) else None

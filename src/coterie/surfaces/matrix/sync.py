@@ -29,6 +29,7 @@ from coterie.messaging import (
 )
 from coterie.surfaces.matrix.crypto.machine import OlmMachine
 from coterie.surfaces.matrix.crypto.primitives import decrypt_file
+from coterie.surfaces.matrix.crypto.verification import is_verification
 from coterie.surfaces.matrix.homeserver import Homeserver, KeysRefused, LoggedOut, MatrixRefused
 from coterie.surfaces.matrix.schemas import (
     MEDIA_TYPES,
@@ -154,14 +155,24 @@ class SyncLoop:
 
     async def _read_one(self, room: str, raw: Json, *, is_first: bool) -> Incoming | None:
         event = self._crypto.decrypt(room, raw)
+        if event is not None and is_verification(event):
+            await self._crypto.verifications.receive_in_room(room, event)
+            return None
         incoming = read_event(room, event, self._own) if event is not None else None
         if event is None or incoming is None or self._inbound.inbox.find(incoming) is not None:
             return None
         if is_first:
             await self._on_unknown_room(room)
+        incoming = incoming.model_copy(update={"group": await self._is_group(room)})
         if isinstance(incoming, IncomingMessage) and event["content"].get("msgtype") in MEDIA_TYPES:
             return await self._with_file(incoming, MessageContent.model_validate(event["content"]))
         return incoming
+
+    async def _is_group(self, room: str) -> bool:
+        try:
+            return await self._crypto.has_several_people(room)
+        except MatrixRefused:  # we are no longer in the room
+            return False
 
     async def _read_gap(self, room: str, start: str, since: str | None, reader: ResponseReader) -> list[Json]:
         """The events between the last position and the beginning of this sync's timeline, oldest first."""

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from pydantic import SecretStr
 
-from coterie.base.config import Section
+from coterie.base.config import ProtectedSetting, Section
 
 
 class ApiSettings(Section):
     """The OpenAI-compatible API under `/v1`."""
 
-    key: SecretStr | None = None
-    """The API key that clients send. Without one, only programs on this machine can call."""
+    key: ProtectedSetting[SecretStr | None] = None
+    """A key of the owner. Without one, and without a password, programs on this machine are the owner's; everybody
+    else needs a personal key (`coterie people key`)."""

@@ -20,7 +20,7 @@ from coterie.base.ids import new_id
 from coterie.base.logging import get_logger
 from coterie.base.redaction import redact
 from coterie.base.untrusted import escape_controls
-from coterie.messaging import Conversation, ReplyActivity, ReplyDelta, ReplyUpdate, with_full_text
+from coterie.messaging import Conversation, ReplyActivity, ReplyDelta, ReplyReaction, ReplyUpdate, with_full_text
 
 HELP = "/retry another reply · /stop (Esc) end a reply · /context how the chat stands · /quit (Ctrl-Q) leave"
 _log = get_logger(__name__)
@@ -137,6 +137,8 @@ class TerminalChat(App[None]):
                     await stream.write(escape_controls(update.text))
                 elif isinstance(update, ReplyActivity):
                     self.sub_title = escape_controls(update.text)
+                elif isinstance(update, ReplyReaction):
+                    await self._notice(f"{self._chat.character} reacts: {update.emoji}")
                 elif update.error:
                     await self._notice(update.error)
         except CoterieError as error:

@@ -19,9 +19,8 @@ from pydantic import BaseModel, ConfigDict, Field, SecretStr
 
 from coterie.base.ids import new_id
 from coterie.base.redaction import redact
-from coterie.base.values import Count
+from coterie.base.values import Count, FilePath
 from coterie.messaging import (
-    FILES_FOLDER,
     Account,
     Attachment,
     BadFile,
@@ -33,7 +32,6 @@ from coterie.messaging import (
     QueuedMessage,
     RoomFiles,
     RoomRef,
-    room_folder_name,
 )
 from coterie.surfaces.webhook.surface import CALLER, NAME, WebhookSettings, is_allowed_callback, text_of
 
@@ -62,7 +60,8 @@ class WebhookFiles:
 
     async def save(self, request: Request, sender: Account, room: RoomRef, name: str) -> UploadedFile:
         media_type = request.headers.get("content-type", "application/octet-stream")
-        saved = await self._files(sender, room).save(room, name, request.stream(), media_type)
+        files, person = self._files(sender, room)
+        saved = await files.save(room, name, request.stream(), media_type, sender=person)
         return UploadedFile(file=saved.path.rpartition("/")[2], name=saved.name, size=saved.size)
 
     def attachments(self, sender: Account, room: RoomRef, names: Sequence[str]) -> tuple[Attachment, ...]:
@@ -75,28 +74,29 @@ class WebhookFiles:
         headers = {"Content-Length": str(file.size), "Content-Encoding": "identity"}
         headers["Content-Disposition"] = "attachment"
         files = self._files_of(binding.character)
-        files.open(file.path).close()  # a missing file is an error before the response starts
-        return StreamingResponse(files.read(file), media_type="application/octet-stream", headers=headers)
+        files.open(file.path, room).close()  # a missing file is an error before the response starts
+        return StreamingResponse(files.read(file, room), media_type="application/octet-stream", headers=headers)
 
     def _attachment(self, sender: Account, room: RoomRef, name: str) -> Attachment:
         if "/" in name:
             raise BadFile("This is not the name of an uploaded file.", "Use the name that the upload returned.")
-        path = f"{FILES_FOLDER}/{room_folder_name(room)}/{name}"
-        with self._files(sender, room).open(path) as file:
+        files, person = self._files(sender, room)
+        path = f"{files.folder_path(room, person)}/{name}"
+        with files.open(path, room) as file:
             size = file.seek(0, 2)
         media_type = mimetypes.guess_type(name)[0] or "application/octet-stream"
         return Attachment(name=name, path=path, media_type=media_type, size=size)
 
-    def _files(self, sender: Account, room: RoomRef) -> RoomFiles:
-        """The files of the character who answers in the room; 403 for strangers."""
+    def _files(self, sender: Account, room: RoomRef) -> tuple[RoomFiles, str]:
+        """The files of the character who answers in the room, and the person who sends; 403 for strangers."""
         chats = self._messages.chats
         person, binding = self._messages.people.by_account(sender.surface, sender.id), chats.rooms.find(room)
         if person is None:
             raise HTTPException(403, "I am sorry, I only take files from people I know.")
         if binding is not None:
             chats.check_room(person, binding)
-            return self._files_of(binding.character)
-        return self._files_of(chats.characters.find(chats.default_character(room, person)).id)
+            return self._files_of(binding.character), person.id
+        return self._files_of(chats.characters.find(chats.default_character(room, person)).id), person.id
 
 
 def reply_files(replies: Sequence[QueuedMessage]) -> list[tuple[ReplyFile, Attachment]]:
@@ -129,7 +129,7 @@ class WebhookRequest(BaseModel):
     """Wait for the reply before responding."""
     mode: str = Field(default="", max_length=40)
     """The mode of the chat, if this is the first message in the room (`story`, `desk`, …); default if empty."""
-    files: list[str] = Field(default_factory=list, max_length=20)
+    files: list[FilePath] = Field(default_factory=list, max_length=20)
     """The names that `POST /webhook/files` returned."""
     callback: str | None = Field(default=None, max_length=2_000)
     """The address to post the reply to; it must be allowed in `webhook.callbacks`."""

@@ -17,12 +17,13 @@ from urllib.parse import unquote
 import httpx
 from pydantic import Field, SecretStr
 
-from coterie.base.config import Section
+from coterie.base.config import PageSetting, ProtectedSetting, Section
 from coterie.messaging import (
     Account,
     Capabilities,
     Deliverable,
     MessageRouter,
+    OutgoingMessage,
     OutgoingReaction,
     PlatformRateLimited,
     PlatformRefused,
@@ -34,13 +35,13 @@ from coterie.messaging import (
 class WebhookSettings(Section):
     """The webhook: `POST /webhook` from other programs."""
 
-    secret: SecretStr | None = None
+    secret: ProtectedSetting[SecretStr | None] = None
     """The secret that callers send as `X-Webhook-Secret`. Without one, only programs on this machine can call."""
-    callbacks: tuple[str, ...] = ()
+    callbacks: ProtectedSetting[tuple[str, ...]] = ()
     """Addresses that replies may be posted to, with all paths below them."""
-    callback_secret: SecretStr | None = None
+    callback_secret: ProtectedSetting[SecretStr | None] = None
     """The key that signs posted replies, for receivers to check the sender. Callers' own secret is never sent."""
-    wait_s: float = Field(default=120.0, ge=0)
+    wait_s: PageSetting[float] = Field(default=120.0, ge=0)
     """How long a caller may wait for the reply."""
 
 
@@ -133,11 +134,20 @@ class WebhookSurface:
     async def typing(self, room: RoomRef, on: bool) -> None:
         """Not supported."""
 
-    async def create_room(self, person: Account, title: str, key: str) -> RoomRef:
+    async def preview(self, outgoing: OutgoingMessage, token: str) -> None:
+        raise PlatformRefused("The webhook has no previews.", "Callers get the complete reply.")
+
+    async def create_room(self, person: Account, title: str, key: str, asked_in: RoomRef) -> RoomRef | None:
         raise PlatformRefused("The webhook's callers create rooms.", "Send a message to a room of that name.")
 
     async def rename_room(self, room: RoomRef, title: str) -> None:
         """Not supported: callers name the rooms."""
+
+    async def leave_room(self, room: RoomRef) -> None:
+        """Not supported: callers decide what they send."""
+
+    async def direct_room(self, person: Account) -> RoomRef | None:
+        return None
 
 
 @asynccontextmanager

@@ -63,8 +63,8 @@ class Line(Homeserver):
                 for one in self.post.devices[user] if device == "*" else [device]:
                     self.post.mail[user, one].append({"type": kind, "sender": self.user, "content": content})
 
-    async def members(self, room: str) -> list[str]:
-        return sorted(self.post.present)
+    async def members(self, room: str) -> dict[str, str]:
+        return dict.fromkeys(sorted(self.post.present), "join")
 
     async def state_event(self, room: str, kind: str) -> Json:
         return {"algorithm": "m.megolm.v1.aes-sha2"}

@@ -23,6 +23,7 @@ from coterie.surfaces.matrix.crypto.megolm import (
     send_to_devices,
 )
 from coterie.surfaces.matrix.crypto.olm import OlmSessions, Undecryptable
+from coterie.surfaces.matrix.crypto.verification import VERIFICATION, Verifications
 from coterie.surfaces.matrix.homeserver import Homeserver, Json, MatrixRefused
 from coterie.surfaces.matrix.rooms import ENCRYPTION
 from coterie.surfaces.matrix.schemas import KeyRequest, OlmContent, OlmMessage, OlmPayload, RoomKey, Sync, ToDeviceEvent
@@ -47,17 +48,19 @@ class OlmMachine:
         self._pairwise = OlmSessions(keystore, server, self.own)
         self._inbound = InboundSessions(keystore)
         self._pending = PendingEvents(keystore)
-        self.outbound = OutboundSessions(keystore, server, self.own, self.devices, self._pairwise, self._members_of)
+        self.outbound = OutboundSessions(keystore, server, self.own, self.devices, self._pairwise, self._readers)
         self._requests = KeyRequests(keystore, server, self.own, self.devices, self._pairwise, self.outbound)
+        self.verifications = Verifications(server, self.own, self.devices, self.send)
         self._rooms: dict[str, Json] = {
             room: json.loads(row) for room, row in keystore.entries(_ENCRYPTED_ROOMS).items()
         }
         self._plain: set[str] = set()
-        self._members: dict[str, frozenset[str]] = {}
+        self._members: dict[str, dict[str, str]] = {}
         self._renewed: set[str] = set()
 
     async def start(self, identity: Path, password: str | None) -> None:
         await self.own.publish(self._server)
+        self.verifications.identity = identity
         if self._keystore.get("own", "vouched") != self.own.device:
             try:
                 await sign_own_device(self._server, self.own, identity, password)
@@ -98,9 +101,16 @@ class OlmMachine:
             return await self._server.send(room, kind, content, token)
         return await self.outbound.send(room, kind, content, token, self._rooms[room])
 
-    async def _members_of(self, room: str) -> frozenset[str]:
+    async def has_several_people(self, room: str) -> bool:
+        """Whether people other than us and one person have joined."""
+        return sum(membership == "join" for membership in (await self._members_of(room)).values()) > 2
+
+    async def _readers(self, room: str) -> frozenset[str]:
+        return frozenset(await self._members_of(room))
+
+    async def _members_of(self, room: str) -> dict[str, str]:
         if room not in self._members:
-            self._members[room] = frozenset(await self._server.members(room))
+            self._members[room] = await self._server.members(room)
         return self._members[room]
 
     async def receive_sync(self, sync: Sync, quarantine: Quarantine, *, first: bool) -> list[tuple[str, Json]]:
@@ -187,6 +197,9 @@ class OlmMachine:
             request = KeyRequest.model_validate(event.content)
             if sender != self.own.user or request.requesting_device_id != self.own.device:
                 await self._requests.answer(sender, request)
+            return
+        if event.type.startswith(VERIFICATION):
+            await self.verifications.receive(sender, event.type, event.content)
             return
         if event.type != ENCRYPTED or event.content.get("algorithm") != OLM:
             return
