@@ -75,7 +75,7 @@ def test_p16_messages_and_slash_commands(call: Call, monkeypatch: pytest.MonkeyP
     answer = talk(call, monkeypatch, "maren", lines=lines)
     assert answer.code == 0, answer.err
     assert "Maren Oke: Tea first.\n" in answer.out
-    assert "Taken back" in answer.out
+    assert "Rewound." in answer.out
     assert "(fork)" in answer.out
     assert "The boat is late." in answer.out
     assert "nothing before that" in answer.out
@@ -86,8 +86,7 @@ def test_p16_messages_and_slash_commands(call: Call, monkeypatch: pytest.MonkeyP
 def test_p16_errors_are_shown_and_the_chat_continues(call: Call, monkeypatch: pytest.MonkeyPatch) -> None:
     answer = talk(call, monkeypatch, "io", lines=["/regenerate", "/undo", "what is not on the tape", "say 0"])
     assert answer.code == 0, answer.err
-    assert "The opening is not a reply to a message." in answer.out
-    assert "There is no rewind to undo" in answer.out
+    assert "Nothing was rewound in this chat." in answer.out
     assert "/regenerate tries again" in answer.out
     assert "Tea first." in answer.out
 

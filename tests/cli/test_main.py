@@ -16,7 +16,7 @@ from coterie.cli import COMMANDS, load_command, main
 from tests.cli.conftest import Call
 
 MODULES = {path.stem for path in Path(coterie.cli.__file__).parent.glob("*.py")}
-HELPERS = {"__init__", "common", "crowd_session"}
+HELPERS = {"__init__", "common", "crowd_cluster", "crowd_session", "running_server"}
 
 
 def test_every_module_has_a_command() -> None:

@@ -11,13 +11,15 @@ from pathlib import Path
 
 import pytest
 
-from coterie.app import load_settings
 from coterie.base.errors import ConfigError
 from coterie.base.paths import Paths
 from coterie.base.supervisor import Supervisor
 from coterie.cli import main
-from coterie.llm.provider_health import LocalServer
+from coterie.llm.discovery import LocalServer
 from coterie.modes.desk.agents.tools import McpServers
+from coterie.settings import load_settings
+from tests.llm.test_downloads import tiny_gguf
+from tests.model_server import FileServer, serving_file
 
 KEY = "sesame-street-key-000111222"
 Run = Callable[..., tuple[int, str]]
@@ -75,7 +77,7 @@ def test_a_tool_secret_reaches_the_tool_server_it_was_stored_for_as_the_output_s
 
     async def environments() -> dict[str, str]:
         stop, supervisor = asyncio.Event(), Supervisor()
-        connected = McpServers(servers, lambda: None)
+        connected = McpServers(servers)
         tasks = connected.start(supervisor, stop)
         async with asyncio.timeout(60):
             while not all(state.connected for state in connected.states.values()):
@@ -174,3 +176,41 @@ def test_an_invalid_provider_leaves_the_file_unchanged(
     assert message in output
     assert KEY not in output
     assert config.read_text() == "[server]\nport = 8001\n"
+
+
+def test_l1_a_model_is_pulled_by_name_from_a_mirror_and_used(
+    run: Run, home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    code, output = run("models", "pull")
+    assert code == 0
+    assert "Licence: Apache-2.0." in output
+    server = FileServer(tiny_gguf())
+    server.cut_after = [500_000]
+    with serving_file(server):
+        monkeypatch.setenv("HF_ENDPOINT", server.address)
+        code, output = run("models", "pull", "qwen2.5-0.5b-instruct-q4_k_m")
+        assert code == 0, output
+        assert server.ranges == ["", "bytes=500000-"]
+    settings = load_settings(Paths.locate()).settings.models
+    assert settings.default == ("embedded/qwen2.5-0.5b-instruct-q4_k_m",)
+    assert "embedded/qwen2.5-0.5b-instruct-q4_k_m" in run("models", "list")[1]
+    file = home / "mine.gguf"
+    file.write_bytes(tiny_gguf())
+    assert run("models", "pull", str(file), "--no-use")[0] == 0
+    assert (home / "models" / "mine.gguf").read_bytes() == file.read_bytes()
+    code, output = run("models", "pull", "no-such-model")
+    assert code == 2
+    assert "There is no model called no-such-model in the list." in output
+
+
+def test_d19_the_store_is_protected_in_another_way(run: Run, home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("COTERIE_PASSPHRASE")
+    monkeypatch.setitem(sys.modules, "keyring", None)
+    assert run("secrets", "protect", "passphrase", given="words\n")[0] == 2  # there is nothing to protect
+    assert run("secrets", "set", "a", given=f"{KEY}\n")[0] == 0
+    assert (home / "secrets.key").stat().st_mode & 0o777 == 0o600
+    assert run("secrets", "protect", "passphrase", given="new words\n")[0] == 0
+    assert not (home / "secrets.key").exists()
+    monkeypatch.setenv("COTERIE_PASSPHRASE", "new words")
+    (home / "config.toml").write_text('[models]\napi_key = "secret:a"\n')
+    assert load_settings(Paths.locate()).settings.models.api_key is not None

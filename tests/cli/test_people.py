@@ -59,3 +59,14 @@ def test_p3_codes_link_accounts_and_invite_people(call: Call, home: Paths) -> No
     assert "@cy:here" not in call("people", "list").out
     assert call("people", "code", "Nobody").code == 22
     assert call("verify").code == 0
+
+
+def test_a_key_is_created_listed_and_revoked(home: Paths, process: Call) -> None:
+    made = process("people", "key", "owner", "--for", "my laptop", samples=False)
+    token = made.out.splitlines()[0]
+    assert made.code == 0 and token.startswith("coterie_")
+    listed = process("people", "keys", samples=False).out
+    assert "my laptop" in listed and token not in listed
+    assert process("people", "revoke-key", listed.split()[0], samples=False).code == 0
+    assert process("people", "keys", samples=False).out == ""
+    assert process("people", "revoke-key", "nothing", samples=False).code != 0

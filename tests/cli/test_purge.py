@@ -56,10 +56,12 @@ def test_backups_and_copies_are_reported_and_removed_on_request(sample_home: Pat
     answer = call("purge", "room:b", "--yes")
     assert answer.code == 0
     assert "2 backups and copies still hold them" in answer.err
-    assert len(files_with_erased_text(sample_home)) == 2
+    assert len(files_with_erased_text(sample_home)) == 1  # the backup holds it compressed
+    assert path.exists()
     answer = call("purge", "room:a", "--yes", "--backups")
     assert answer.code == 0
     assert files_with_erased_text(sample_home) == []
+    assert not path.exists()
     assert call("verify").code == 0
 
 

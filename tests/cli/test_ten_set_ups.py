@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from urllib.parse import urlsplit
 
 import apsw
 import pytest
@@ -70,8 +71,9 @@ def test_the_key_is_wrong(sample_home: Paths, process: Call) -> None:
             f"[models.providers.example]\nbase_url = '{address}'\napi_key = 'sk-wrong'\n"
             "[models.roles]\nnarrative = 'example/large'\n"
         )
-        expected = "✗ Models of example: the key was refused (HTTP 401)"
-        check_doctor(process, expected, "→ Store the right one: coterie secrets set example", code=1)
+        host = urlsplit(address).netloc
+        expected = f"✗ Models of example: {host} no longer accepts the saved key (HTTP 401)"
+        check_doctor(process, expected, "→ Enter a new one in Settings → Models.", code=1)
     assert "sk-wrong" not in process("doctor").out
 
 

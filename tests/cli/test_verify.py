@@ -50,7 +50,7 @@ def test_repair_needs_the_server_to_be_stopped(sample_home: Paths, call: Call) -
 
 
 def test_a_gap_in_the_log_cannot_be_repaired(sample_home: Paths, call: Call) -> None:
-    tamper(sample_home, "DELETE FROM event WHERE id = 30")
+    tamper(sample_home, "DELETE FROM log WHERE id = 30")
     for arguments in (["verify"], ["verify", "--repair"]):
         answer = call(*arguments)
         assert answer.code == 7

@@ -98,7 +98,9 @@ def test_an_empty_file_is_reported(home: Paths) -> None:
 
 def test_a_newer_schema_and_unknown_events_are_bad(store: Store, home: Paths) -> None:
     store.transact(lambda rows: rows.run("INSERT INTO migration VALUES ('m999_future', 0)"))
-    store.transact(lambda rows: rows.run("INSERT INTO event_kind VALUES ('telepathy', 1), ('sample_said', 9)"))
+    store.transact(
+        lambda rows: rows.run("INSERT INTO event_kind(kind, version) VALUES ('telepathy', 1), ('sample_said', 9)")
+    )
     store.close()
     results = [result for result in Doctor(home, [], SystemClock()).run() if result.state == "bad"]
     assert [result.about for result in results] == ["Schema", "Events", "Events"]

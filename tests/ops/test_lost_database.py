@@ -8,11 +8,12 @@ from pathlib import Path
 import pytest
 import structlog
 
-from coterie.app import App, Settings, open_store
+from coterie.app import App, open_store
 from coterie.base.paths import Paths
 from coterie.characters.identity import Identity
 from coterie.eventstore.sqlite.snapshots import list_snapshots, prune_snapshots
-from coterie.ops.backups import SnapshotTaker
+from coterie.ops.backups import DatabaseMissing, SnapshotTaker
+from coterie.settings import Settings
 
 
 @pytest.fixture
@@ -24,7 +25,7 @@ def fill(home: Paths, characters: int, snapshots: int) -> None:
     """Add characters to the database, and take snapshots of it."""
 
     async def run() -> None:
-        with open_store(home) as store:
+        with open_store(home, new=True) as store:
             app = App(home, Settings(), store)
             for number in range(characters):
                 await app.characters.save(Identity(name=f"Character {number}", persona="One of many."))
@@ -42,7 +43,7 @@ def lose_database(home: Paths) -> None:
 
 
 def warnings_at_start(home: Paths) -> list[str]:
-    with structlog.testing.capture_logs() as logs, open_store(home):
+    with structlog.testing.capture_logs() as logs, open_store(home, new=True):
         pass
     return [str(line.get("why")) for line in logs if line["event"] == "snapshot skipped"]
 
@@ -91,3 +92,56 @@ def test_a_purge_removes_snapshots_that_were_set_aside(home: Paths) -> None:
     assert [path for path in home.periodic_snapshots.rglob("*") if path.is_file()]
     prune_snapshots(home.periodic_snapshots, keep=0)
     assert not [path for path in home.periodic_snapshots.rglob("*") if path.is_file()]
+
+
+@pytest.mark.parametrize("remains", ["backup", "snapshot", "workspace", "drafts", "rescued", "replaced"])
+@pytest.mark.parametrize("emptied", [False, True])
+def test_s28_an_empty_database_does_not_hide_a_lost_one(home: Paths, remains: str, emptied: bool) -> None:
+    fill(home, characters=1, snapshots=0)
+    kept = home.database.read_bytes()
+    lose_database(home)
+    path = {
+        "backup": home.backups / "coterie-20260101T000000000000.zip",
+        "snapshot": home.periodic_snapshots / "20260101T000000000000.snapshot",
+        "workspace": home.root / "workspaces" / "mara" / "SOUL.md",
+        "drafts": home.root / "drafts" / "text-abc123" / "HEAD",
+        "rescued": home.root / "rescued-20260101T000000000000.db",
+        "replaced": home.root / "coterie.db.before-restore-20260101T000000000000",
+    }[remains]
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_bytes(kept)
+    if emptied:
+        home.database.touch()
+    with pytest.raises(DatabaseMissing) as refused, open_store(home):
+        pass
+    assert "coterie serve --new" in refused.value.fix
+    if remains in ("backup", "rescued"):
+        assert f"coterie restore {path}" in refused.value.fix
+    assert not home.database.exists() or not home.database.stat().st_size
+    path.unlink()
+    with open_store(home, new=True) as store:
+        assert store.reader.last_id() == 0
+
+
+def test_s28_a_first_start_needs_no_flag(home: Paths) -> None:
+    home.prepare()
+    home.config.write_text("")
+    home.secrets.write_text("{}")
+    with open_store(home):
+        pass
+
+
+def test_s28_a_rescued_database_with_more_events_is_not_ignored(home: Paths) -> None:
+    fill(home, characters=1, snapshots=0)
+    older = home.database.read_bytes()
+    fill(home, characters=2, snapshots=0)
+    rescued = home.root / "rescued-20260101T000000000000.db"
+    home.database.rename(rescued)
+    lose_database(home)
+    home.database.write_bytes(older)
+    with pytest.raises(DatabaseMissing) as refused, open_store(home):
+        pass
+    assert f"coterie restore {rescued}" in refused.value.fix
+    rescued.replace(home.database)
+    with open_store(home):
+        pass

@@ -5,9 +5,9 @@ from typing import Any
 
 import pytest
 
-from coterie.app import LIVE_SETTINGS, load_settings, write_example_config
 from coterie.base.paths import Paths
 from coterie.ops.settings_editor import BadSetting, Setting, SettingsEditor
+from coterie.settings import LIVE_SETTINGS, load_settings, write_example_config
 
 
 @pytest.fixture
@@ -58,7 +58,7 @@ def test_live_settings_apply_at_once(home: Paths) -> None:
         running, home.config, lambda: load_settings(home, {}), lambda: write_example_config(home), LIVE_SETTINGS
     )
     changes = {"story.retrieval_k": 2, "models.caps.usd_per_day": 1.5, "models.roles.narrative": "ollama/mistral"}
-    shown = by_key(editor.change({**changes, "server.port": 8123}))
+    shown = by_key(editor.change({**changes, "server.port": 8123}, confirmed=True))
     assert (story.retrieval_k, caps.usd_per_day) == (2, 1.5)
     assert running.models.roles["narrative"] == ("ollama/mistral",)  # type: ignore[index]
     assert [shown[key].pending for key in ("story.retrieval_k", "models.roles", "server.port")] == [False, False, True]
@@ -99,7 +99,7 @@ def test_an_invalid_change_changes_nothing(home: Paths, changes: dict[str, Any])
     before = home.config.read_text()
     editor = settings_editor(home, {"COTERIE_SERVER__PORT": "9000"})
     with pytest.raises(BadSetting) as refused:
-        editor.change(changes)
+        editor.change(changes, confirmed=True)
     assert refused.value.fix
     assert "sk-live" not in str(refused.value)
     assert home.config.read_text() == before

@@ -8,9 +8,10 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from coterie.base.errors import ConfigError
-from coterie.base.paths import write_atomic
+from coterie.base.paths import Paths, write_atomic
 from coterie.base.untrusted import escape_controls, one_line
 from coterie.cli.common import new_app, open_app, open_reader
+from coterie.cli.running_server import find_server
 
 if TYPE_CHECKING:
     from coterie.characters import ImportedCard
@@ -47,29 +48,46 @@ def new(
             "Give exactly one source of the character.",
             "coterie characters new NAME, or --card FILE, or --ready maren.",
         )
-    with open_app() as app:
-        if card is not None:
-            character, notes = asyncio.run(app.character_importer.import_file(_read(card), card.name))
-            for note in notes:
-                typer.echo(f"  · {note}")
-        else:
-            identity = (
-                starter_character(ready)
-                if ready is not None
-                else Identity.create(
-                    name=name or "",
-                    persona=persona,
-                    traits=trait or [],
-                    voice_samples=voice or [],
-                    backstory=backstory,
-                    initial_relationship=relationship,
-                    kickoff=kickoff,
-                )
+    identity = None
+    if card is None:
+        identity = (
+            starter_character(ready)
+            if ready is not None
+            else Identity.create(
+                name=name or "",
+                persona=persona,
+                traits=trait or [],
+                voice_samples=voice or [],
+                backstory=backstory,
+                initial_relationship=relationship,
+                kickoff=kickoff,
             )
-            character = asyncio.run(app.character_importer.author(identity))
-        shown = one_line(character.name, _NAME_LENGTH)
-        typer.echo(f"Created {shown} ({character.id}), with a folder at {app.workspaces.folder(character.id)}")
-        typer.echo(f"→ coterie chat {character.id if ' ' in character.name else shown}")
+        )
+    card_data, card_name = (_read(card), card.name) if card is not None else (b"", "")
+    notes: list[str] = []
+    if server := find_server():
+        if identity is None or card is not None:
+            imported = server.call("POST", "/characters/import", content=card_data, query={"name": card_name})
+            created, notes = imported["character"], imported["notes"]
+        elif ready is not None:
+            created = server.call("POST", f"/characters/ready/{ready}")
+        else:
+            created = server.call("POST", "/characters", identity.model_dump(mode="json", exclude={"id"}))
+        character_id, character_name = str(created["id"]), str(created["name"])
+        folder = Paths.locate().workspace(character_id)
+    else:
+        with open_app() as app:
+            if identity is None or card is not None:
+                character, notes = asyncio.run(app.character_importer.import_file(card_data, card_name))
+            else:
+                character = asyncio.run(app.character_importer.author(identity))
+            character_id, character_name = character.id, character.name
+            folder = app.workspaces.folder(character_id)
+    for note in notes:
+        typer.echo(f"  · {note}")
+    shown = one_line(character_name, _NAME_LENGTH)
+    typer.echo(f"Created {shown} ({character_id}), with a folder at {folder}")
+    typer.echo(f"→ coterie chat {character_id if ' ' in character_name else shown}")
 
 
 @characters_app.command("list")
@@ -126,14 +144,20 @@ def import_chat(
     from coterie.characters import TavernChat
     from coterie.modes.story import import_tavern_chat
 
-    with open_app() as app:
-        character = app.characters.find(name)
-        chat = TavernChat.read(_read(file))
-        imported = asyncio.run(import_tavern_chat(app.story, app.store, app.memory, character, chat, title))
-        turns = app.story.timeline.count(imported.room)
-        typer.echo(f"Imported {turns} turns into “{one_line(imported.title, _NAME_LENGTH)}”.")
-        for note in chat.notes:
-            typer.echo(f"  · {note}")
+    data = _read(file)
+    chat = TavernChat.read(data)
+    if server := find_server():
+        path = f"/characters/{_character_id(name)}/chats/import"
+        answer = server.call("POST", path, content=data, query={"title": title})
+        turns, shown_title = int(answer["turns"]), str(answer["title"])
+    else:
+        with open_app() as app:
+            character = app.characters.find(name)
+            imported = asyncio.run(import_tavern_chat(app.story, app.store, app.memory, character, chat, title))
+            turns, shown_title = app.story.timeline.count(imported.room), imported.title
+    typer.echo(f"Imported {turns} turns into “{one_line(shown_title, _NAME_LENGTH)}”.")
+    for note in chat.notes:
+        typer.echo(f"  · {note}")
 
 
 @characters_app.command()
@@ -149,6 +173,12 @@ def export(
 
     if file.exists() and not force:
         raise CardError(f"{file} exists already.", "Choose another name, or use --force.")
+    if (server := find_server()) is not None:
+        kind = "character" if whole else format_of(file.name)
+        data = server.download(f"/characters/{_character_id(name)}/export", {"format": kind})
+        write_atomic(file, data)
+        typer.echo(f"Exported {one_line(name, _NAME_LENGTH)} to {file}.")
+        return
     with open_app() as app:
         character = app.characters.find(name)
         card = app.workspaces.card_with_files(character)
@@ -171,15 +201,23 @@ def delete(
     """Delete a character. Its chats, its memories and its folder are kept."""
     import asyncio
 
-    with open_app() as app:
-        character = app.characters.find(name)
-        shown = one_line(character.name, _NAME_LENGTH)
+    if server := find_server():
+        character_id = _character_id(name)
+        shown = one_line(server.call("GET", f"/characters/{character_id}")["name"], _NAME_LENGTH)
         typed = confirm if confirm is not None else typer.prompt(f"Type {shown} to confirm")
-        asyncio.run(app.characters.delete(character.id, typed))
-        chats, folder = len(app.story.chats.chats_with(character.id)), app.workspaces.folder(character.id)
-        typer.echo(f"Deleted {shown}.")
-        typer.echo(f"  · kept: {chats} chats to read, its memories, all its versions, {folder}")
-        typer.echo(f"  · to erase them permanently: coterie purge cast:{character.id}, and the room:… of each chat")
+        server.call("POST", f"/characters/{character_id}/delete", {"confirm": typed})
+        kept = f"its chats to read, its memories, all its versions, {Paths.locate().workspace(character_id)}"
+    else:
+        with open_app() as app:
+            character = app.characters.find(name)
+            character_id, shown = character.id, one_line(character.name, _NAME_LENGTH)
+            typed = confirm if confirm is not None else typer.prompt(f"Type {shown} to confirm")
+            asyncio.run(app.characters.delete(character.id, typed))
+            chats, folder = len(app.story.chats.chats_with(character.id)), app.workspaces.folder(character.id)
+            kept = f"{chats} chats to read, its memories, all its versions, {folder}"
+    typer.echo(f"Deleted {shown}.")
+    typer.echo(f"  · kept: {kept}")
+    typer.echo(f"  · to erase them permanently: coterie purge cast:{character_id}, and the room:… of each chat")
 
 
 @cards_app.command()
@@ -234,6 +272,14 @@ def convert(
     typer.echo(f"{target}: {_describe(imported._replace(format=target_format))}")
     for what in exported.left_behind:
         typer.echo(f"  · not included, {target_format} cannot hold it: {what}", err=True)
+
+
+def _character_id(name: str) -> str:
+    """The id of a character, read beside the server."""
+    from coterie.characters import CharacterQueries
+
+    with open_reader() as reader:
+        return CharacterQueries(reader).find(name).id
 
 
 def _read(path: Path) -> bytes:

@@ -30,9 +30,9 @@ _SHOWN_FULL_SCREEN = 50
 T = TypeVar("T")
 _HELP = """\
   /regenerate [MESSAGE]   another reply, to a changed message if you give one
-  /rewind [N]             take the last N exchanges back (1)          /undo   bring them back
+  /rewind [N]             remove the last N exchanges (1)          /undo   restore them
   /fork                   continue in a copy; this chat stays as it is
-  /close                  close the scene
+  /close                  end the scene
   /stop                   (Ctrl-C while a reply comes) keep the text so far
   /quit                   leave (Ctrl-D)"""
 
@@ -155,7 +155,7 @@ class LineChat:
             typer.echo("There is nothing before that to go back to.")
             return
         self._portal.call(self._story.rewind, self._room, turns[own[-exchanges] - 1].id)
-        typer.secho("Taken back (/undo brings it back until you send a message).", dim=True)
+        typer.secho("Rewound. /undo restores it until you send a message.", dim=True)
         self._show_last()
 
     def _fork(self) -> None:

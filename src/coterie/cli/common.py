@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -37,7 +37,8 @@ def new_app(command: str) -> typer.Typer:
 @contextmanager
 def open_app(fix_if_in_use: str | None = None) -> Iterator[App]:
     """Open the app on the data folder, without background work. Only one process can have it open."""
-    from coterie.app import App, load_settings, open_store, write_example_config
+    from coterie.app import App, open_store
+    from coterie.settings import load_settings, write_example_config
 
     paths = Paths.locate()
     paths.prepare()
@@ -103,9 +104,9 @@ def ask_passphrase() -> str | None:
 
 
 def open_secrets_store() -> SecretsStore:
-    from coterie.base.secrets import SecretsStore
+    from coterie.base.secrets import SecretsStore, default_protection
 
-    return SecretsStore(Paths.locate().secrets, ask_passphrase)
+    return SecretsStore(Paths.locate().secrets, ask_passphrase, default_protection(os.environ))
 
 
 def read_line(prompt: str) -> str | None:
@@ -124,6 +125,29 @@ def read_secret(prompt: str) -> str:
     import getpass
 
     return getpass.getpass(prompt)
+
+
+def save_messenger(section: str, values: Mapping[str, str], secrets: Mapping[str, str]) -> None:
+    """Write the settings of a messenger. Secrets are stored encrypted, and the settings refer to them."""
+    from coterie.base.config import edit_config
+    from coterie.settings import load_settings, write_example_config
+
+    paths = Paths.locate()
+    changes: dict[tuple[str, ...], str] = {(section, name): value for name, value in values.items()}
+    for name, value in secrets.items():
+        open_secrets_store().set(f"{section}_{name}", value)
+        changes[section, name] = f"secret:{section}_{name}"
+    write_example_config(paths)
+    edit_config(paths.config, changes, check=lambda: load_settings(paths, passphrase=ask_passphrase))
+
+
+def show_link(text: str, link: str, *, qr: bool) -> None:
+    """Print an address, and its QR code for a phone."""
+    typer.echo(f"{text} {link}")
+    if qr:
+        import segno
+
+        segno.make(link).terminal(out=sys.stdout, compact=True)
 
 
 def edit_text(text: str) -> str | None:

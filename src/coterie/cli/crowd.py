@@ -19,6 +19,36 @@ if TYPE_CHECKING:
 crowd_app = new_app("crowd")
 
 RoomName = Annotated[str, typer.Option("--room", help="The room; `coterie crowd rooms` lists them.")]
+Seconds = Annotated[float | None, typer.Option(help="Stop after this time.", min=1, max=MAX_DURATION_S)]
+BusAddress = Annotated[
+    str, typer.Option("--bus", help="The NATS server: nats://host:4222. By default crowd.bus of the settings.")
+]
+WorkerToken = Annotated[
+    str,
+    typer.Option(
+        "--token",
+        envvar="COTERIE_CROWD_TOKEN",
+        help="From `coterie crowd invite --worker` on the gateway's machine; not needed with its data folder.",
+    ),
+]
+Recogniser = Annotated[
+    str,
+    typer.Option(
+        help="What transcribes speech: moonshine, or whisper:FOLDER with weights. By default crowd.recogniser."
+    ),
+]
+Language = Annotated[
+    str,
+    typer.Option(
+        help="The language of the speech for whisper, such as de. By default crowd.speech_language.", metavar="CODE"
+    ),
+]
+Watch = Annotated[
+    bool | None,
+    typer.Option(
+        "--watch/--no-watch", help="Watch the picture of a video too. By default crowd.watch of the settings."
+    ),
+]
 NoModel = Annotated[bool, typer.Option("--no-model", help="Personas use the lines in their files instead of a model.")]
 
 
@@ -62,7 +92,10 @@ def demo(
 def run(
     stream: Annotated[
         str,
-        typer.Argument(help="A script (.toml), subtitles, a text file to follow, sound, an address, or - (typed)."),
+        typer.Argument(
+            help="A script (.toml), subtitles, a text file to follow, sound or video, an address, microphone, screen,"
+            " screen+microphone, or - (typed)."
+        ),
     ],
     room: RoomName = "late-shift",
     port: Annotated[
@@ -70,23 +103,68 @@ def run(
     ] = None,
     seconds: Annotated[float | None, typer.Option(help="Stop after this time.", min=1, max=MAX_DURATION_S)] = None,
     no_model: NoModel = False,
+    recogniser: Recogniser = "",
+    language: Language = "",
+    watch: Watch = None,
 ) -> None:
     """Run a live room. Its messages are kept in your data folder and can be replayed."""
     from coterie.cli.crowd_session import CrowdRun, run_in_terminal
 
-    run_in_terminal(Paths.locate(), CrowdRun(room, stream, _line_source(no_model), seconds=seconds, port=port))
+    run_in_terminal(
+        Paths.locate(), CrowdRun(room, stream, _line_source(no_model), 1.0, seconds, recogniser, language, watch, port)
+    )
 
 
 @crowd_app.command()
 def gateway(
-    bus: Annotated[str, typer.Option(help="The NATS server: nats://host:4222.")],
+    bus: BusAddress = "",
     room: RoomName = "late-shift",
-    seconds: Annotated[float | None, typer.Option(help="Stop after this time.", min=1, max=MAX_DURATION_S)] = None,
+    seconds: Seconds = None,
+    no_model: NoModel = False,
 ) -> None:
-    """Run a room's gateway for clients on other machines, over NATS JetStream."""
-    from coterie.cli.crowd_session import run_gateway
+    """Run a room's gateway, over NATS JetStream. Its log is in your data folder. A second one waits to take over."""
+    from coterie.cli.crowd_cluster import run_gateway
 
-    run_gateway(Paths.locate(), room, bus, seconds)
+    run_gateway(room, bus, _line_source(no_model), seconds)
+
+
+@crowd_app.command()
+def personas(
+    bus: BusAddress = "",
+    room: RoomName = "late-shift",
+    seconds: Seconds = None,
+    no_model: NoModel = False,
+    token: WorkerToken = "",
+) -> None:
+    """Run personas of a room whose gateway is elsewhere. Several processes divide them among themselves."""
+    from coterie.cli.crowd_cluster import run_personas
+
+    run_personas(room, bus, _line_source(no_model), token, seconds)
+
+
+@crowd_app.command()
+def context(
+    stream: Annotated[str, typer.Argument(help="As of `coterie crowd run`: a file, an address, microphone or screen.")],
+    bus: BusAddress = "",
+    room: RoomName = "late-shift",
+    speed: Annotated[float, typer.Option(help="The speed of a recording; 1 is real time.", min=0.1, max=1_000)] = 1.0,
+    seconds: Seconds = None,
+    recogniser: Recogniser = "",
+    language: Language = "",
+    watch: Watch = None,
+) -> None:
+    """Read a stream for a room whose gateway is elsewhere."""
+    from coterie.cli.crowd_cluster import run_context
+
+    run_context(room, bus, stream, speed, recogniser, language, watch, seconds)
+
+
+@crowd_app.command()
+def trends(bus: BusAddress = "", room: RoomName = "late-shift", seconds: Seconds = None) -> None:
+    """Publish the trends of a room and the ticks at which its personas decide."""
+    from coterie.cli.crowd_cluster import run_trends
+
+    run_trends(room, bus, seconds)
 
 
 @crowd_app.command()
@@ -94,6 +172,9 @@ def invite(
     name: Annotated[str, typer.Argument(help="The guest's name in the chat.")],
     room: RoomName = "late-shift",
     days: Annotated[float, typer.Option(help="How long the token is valid.", min=0.01, max=3_650)] = 30,
+    worker: Annotated[
+        bool, typer.Option("--worker", help="A token for `coterie crowd personas` on another machine instead.")
+    ] = False,
 ) -> None:
     """Create a token with which a guest can post in a room under this name, over WebSocket or NATS."""
     from coterie.base.clock import SystemClock
@@ -108,8 +189,11 @@ def invite(
         with closing(LogReader(paths.database)) as reader:
             owner.append(CharacterQueries(reader).owner().name)
     guest = ChatIdentity(check_guest_name(name, [*owner, *(persona.name for persona in personas)]))
+    if worker:
+        guest = ChatIdentity(guest.name, "worker")
     token = ChatTokens.from_folder(paths.root, SystemClock()).issue(room, guest, days)
-    typer.echo(f"{guest.name} can post in {room} for {days:g} days. Give this token to nobody else:")
+    posts = "run the personas of" if worker else "post in"
+    typer.echo(f"{guest.name} can {posts} {room} for {days:g} days. Give this token to nobody else:")
     typer.echo(token)
 
 
@@ -155,19 +239,35 @@ def replay(
     change: Annotated[
         Path | None, typer.Option(help="A changed persona file (TOML), to compare with the recording.")
     ] = None,
+    model: Annotated[
+        bool, typer.Option("--model", help="With --change: the model of the role `crowd` writes the new lines.")
+    ] = False,
+    speed: Annotated[
+        float, typer.Option(help="Print the replayed chat at this speed; 1 is real time, 0 prints none.", min=0)
+    ] = 0,
     show: Annotated[int, typer.Option(help="How many lines of the difference to print.", min=0, max=MAX_COUNT)] = 20,
 ) -> None:
     """Replay the last session of a room: identically, or with one persona changed."""
+    from contextlib import ExitStack
+
     from coterie.eventstore import LogReader
-    from coterie.modes.crowd import BadRecording, Replay, last_session_events, read_persona
+    from coterie.modes.crowd import BadRecording, Replay, last_session_events, model_lines, read_persona
 
     configs = _configs()
     changed = [read_persona(change)] if change is not None else []
     with closing(LogReader(Paths.locate().database)) as reader:
         events = last_session_events(reader, room)
-    result = Replay(
-        events, configs.moderator(configs.room(room)), changed={persona.name: persona for persona in changed}
-    ).run()
+    with ExitStack() as stack:
+        lines = None
+        if model and changed:
+            from coterie.llm import Models
+            from coterie.settings import load_settings
+
+            lines = stack.enter_context(model_lines(Models(load_settings(Paths.locate()).settings.models), room))
+        by_name = {persona.name: persona for persona in changed}
+        result = Replay(events, configs.moderator(configs.room(room)), changed=by_name, lines=lines).run()
+    if speed:
+        _print_at_speed([(message.ts, message.author.name, message.text) for message in result.messages], speed)
     if not changed:
         if not result.identical:
             raise BadRecording(
@@ -183,6 +283,15 @@ def replay(
     for sign, messages in (("-", result.only_recorded()), ("+", result.only_replayed())):
         for message in messages[:show]:
             typer.echo(f"{sign} {one_line(message.author.name, 40)}: {one_line(message.text, 200)}")
+
+
+def _print_at_speed(messages: list[tuple[int, str, str]], speed: float) -> None:
+    import time
+
+    for number, (at_ms, name, text) in enumerate(messages):
+        before_ms = messages[number - 1][0] if number else at_ms
+        time.sleep(max(0.0, (at_ms - before_ms) / 1_000 / speed))
+        typer.echo(f"{one_line(name, 40)}: {one_line(text, 500)}")
 
 
 @crowd_app.command()

@@ -1,4 +1,4 @@
-"""Running a crowd room for `coterie crowd demo`, `run` and `gateway`, in the terminal or with the web page."""
+"""Running a crowd room for `coterie crowd demo` and `run`, in the terminal or with the web page."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from dataclasses import dataclass
 
 import typer
 
-from coterie.app import App, Settings, load_settings, open_store
+from coterie.app import App, open_store
 from coterie.base.clock import SystemClock
 from coterie.base.errors import CoterieError
 from coterie.base.ids import new_id
 from coterie.base.paths import Paths
-from coterie.base.supervisor import Supervisor, run_once
+from coterie.base.supervisor import run_once
 from coterie.base.untrusted import one_line
 from coterie.eventstore import Bus
 from coterie.llm import Models
@@ -29,11 +29,13 @@ from coterie.modes.crowd import (
     ChatTokens,
     CrowdRoom,
     CrowdService,
+    CrowdSettings,
     LineSource,
     SenderPost,
     StreamContext,
     contexts_from_lines,
 )
+from coterie.settings import Settings, load_settings
 
 _YOU = ChatIdentity("you", "owner")
 TYPED = "-"
@@ -47,6 +49,12 @@ class CrowdRun:
     text_source: LineSource
     speed: float = 1.0
     seconds: float | None = None
+    recogniser: str = ""
+    """What transcribes speech; empty for the setting."""
+    language: str = ""
+    """The language of the speech; empty for the setting."""
+    watch: bool | None = None
+    """Whether a video's picture is watched; None for the setting."""
     port: int | None = None
     """The port on which the chat is served over WebSocket, if any."""
 
@@ -67,35 +75,6 @@ def run_with_page(paths: Paths, plan: CrowdRun, port: int) -> None:
         run_server(create_web(app), settings.server, within=_with_session(app, plan))
 
 
-def run_gateway(paths: Paths, name: str, bus: str, seconds: float | None) -> None:
-    """Run only the gateway of a room, for clients on the message broker. Blocks."""
-    with contextlib.suppress(KeyboardInterrupt):
-        asyncio.run(_gateway(paths, name, bus, seconds))
-
-
-async def _gateway(paths: Paths, name: str, bus: str, seconds: float | None) -> None:
-    from coterie.modes.crowd import Broker, ClusterGateway
-
-    clock, configured = SystemClock(), Paths.locate()
-    supervisor = Supervisor(clock)
-    with open_store(paths, clock=clock) as store:
-        models = Models(load_settings(configured).settings.models, clock=clock, store=store)
-        crowd = CrowdService(store, Memory(store, clock=clock), models, clock, configured.root / "configs", supervisor)
-        room = await crowd.room(name)
-        broker = await Broker.connect(bus)
-        tokens = ChatTokens.from_folder(configured.root, clock)
-        task = supervisor.start(f"gateway: {name}", ClusterGateway(broker, room.gateway, store.bus, tokens).run)
-        typer.echo(f"The gateway of {name} listens on {bus}.")
-        try:
-            await task.wait(seconds)
-        finally:
-            await task.stop()
-            await crowd.close()
-            await supervisor.stop()
-            await broker.close()
-            await models.close()
-
-
 @asynccontextmanager
 async def _with_session(app: App, plan: CrowdRun) -> AsyncIterator[None]:
     async with app.running():
@@ -114,8 +93,11 @@ async def _with_session(app: App, plan: CrowdRun) -> AsyncIterator[None]:
 async def _terminal_session(paths: Paths, plan: CrowdRun) -> None:
     clock, configured = SystemClock(), Paths.locate()
     with open_store(paths, clock=clock) as store:
-        models = Models(load_settings(configured).settings.models, clock=clock, store=store)
-        crowd = CrowdService(store, Memory(store, clock=clock), models, clock, configured.root / "configs")
+        settings = load_settings(configured).settings
+        models = Models(settings.models, clock=clock, store=store)
+        memory = Memory(store, clock=clock)
+        reading = _stream_settings(settings.crowd, plan)
+        crowd = CrowdService(store, memory, models, clock, configured.root / "configs", reading)
         room = await crowd.room(plan.room)
         tasks = [
             run_once("messages in the terminal", _print_messages(store.bus, plan.room)),
@@ -124,7 +106,7 @@ async def _terminal_session(paths: Paths, plan: CrowdRun) -> None:
         try:
             if plan.stream == TYPED:
                 await crowd.start_with_contexts(
-                    plan.room, lambda: contexts_from_lines(_typed_lines(), plan.room, clock), TYPED, plan.text_source
+                    plan.room, lambda _: contexts_from_lines(_typed_lines(), plan.room, clock), TYPED, plan.text_source
                 )
             else:
                 await crowd.start(plan.room, plan.stream, line_source=plan.text_source, speed=plan.speed)
@@ -144,6 +126,16 @@ async def _terminal_session(paths: Paths, plan: CrowdRun) -> None:
                 task.cancel()
             await asyncio.gather(*tasks, return_exceptions=True)
             await models.close()
+
+
+def _stream_settings(settings: CrowdSettings, plan: CrowdRun) -> CrowdSettings:
+    """The settings with what the command line says about reading the stream."""
+    chosen: dict[str, object] = {"recogniser": plan.recogniser} if plan.recogniser else {}
+    if plan.language:
+        chosen["speech_language"] = plan.language
+    if plan.watch is not None:
+        chosen["watch"] = plan.watch
+    return settings.model_copy(update=chosen)
 
 
 async def _serve(room: CrowdRoom, port: int) -> asyncio.Server:
@@ -179,9 +171,16 @@ async def _print_messages(bus: Bus, room: str) -> None:
     async with bus.subscribe(f"*.*.{room}", limit=10_000) as messages:
         async for message in messages:
             if isinstance(message.body, StreamContext):
-                typer.secho(f"    ♪ {one_line(message.body.summary, 160)}", dim=True)
+                _print_context(message.body)
             elif isinstance(message.body, ChatMessage):
                 _print_message(message.body)
+
+
+def _print_context(context: StreamContext) -> None:
+    if context.latest:
+        typer.secho(f"    ♪ {one_line(context.latest, 160)}", dim=True)
+    elif context.vision is not None and (shown := " · ".join(context.vision.on_screen_text) or context.vision.caption):
+        typer.secho(f"    ▣ {one_line(shown, 160)}", dim=True)
 
 
 def _print_message(message: ChatMessage) -> None:

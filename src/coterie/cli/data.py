@@ -27,24 +27,23 @@ events_app = new_app("events")
 def backup(
     to: Annotated[Path | None, typer.Option(help="The file to write (default: one in the folder `backups`).")] = None,
 ) -> None:
-    """Copy the whole database as it is at one moment. A running server is not interrupted."""
-    from coterie.app import load_settings
+    """Copy the whole instance: database, documents, files, keys. A running server is not interrupted."""
+    from coterie.app import backup_taker
     from coterie.base.clock import SystemClock
     from coterie.base.errors import BackupError
-    from coterie.eventstore import check_backup, take_backup
-    from coterie.ops import BackupTaker
+    from coterie.ops import check_backup_file
+    from coterie.settings import load_settings
 
     paths = Paths.locate()
     if to is not None and to.exists():
         raise BackupError(f"{to} exists already.", "Choose another name: a backup never overwrites a file.")
-    if to is not None:
-        path = take_backup(paths.database, to)
-    else:
-        path = BackupTaker(paths, load_settings(paths).settings.storage, SystemClock()).take()
-    report = check_backup(path)
-    if not report.clean:
-        raise BackupError(f"The copy {path} is damaged: {' '.join(report.problems)}", "Run `coterie verify`.")
-    typer.echo(f"{path}  ({path.stat().st_size / 1e6:.1f} MB, {report.events} events, checked)")
+    taker = backup_taker(paths, load_settings(paths).settings.storage, SystemClock())
+    path = taker.write(to) if to is not None else taker.take()
+    checked = check_backup_file(path)
+    size = f"{path.stat().st_size / 1e6:.1f} MB, {checked.files} files"
+    typer.echo(f"{path}  ({size}, {checked.events} events, checked)")
+    for what in checked.left_out:
+        typer.echo(f"Not included: {one_line(what, 200)}", err=True)
 
 
 @restore_app.command()
@@ -52,10 +51,9 @@ def restore(
     backup: Annotated[Path, typer.Argument(help="The backup file, from the folder `backups`.")],
     yes: Annotated[bool, typer.Option("--yes", help="Do not ask for confirmation.")] = False,
 ) -> None:
-    """Check a backup, then replace the database with it. The replaced database is kept beside it."""
-    from coterie.app import all_projections
+    """Check a backup, then replace the instance with it. What it replaces is kept beside it."""
+    from coterie.app import restore_instance
     from coterie.base.clock import SystemClock
-    from coterie.ops import restore_backup
 
     paths = Paths.locate()
     paths.prepare()
@@ -64,8 +62,11 @@ def restore(
         if not yes:
             typer.confirm(f"Replace {paths.database} with {backup}? The old one is kept beside it.", abort=True)
 
-    replaced = restore_backup(paths, backup, SystemClock().now(), all_projections(), confirm=confirm)
-    typer.echo(f"Restored {backup}." + (f" The previous database is kept as {replaced}." if replaced else ""))
+    report = restore_instance(paths, backup, SystemClock().now(), confirm=confirm)
+    kept = f" The previous database is kept as {report.replaced}." if report.replaced else ""
+    typer.echo(f"Restored {backup}.{kept}")
+    for note in report.notes:
+        typer.echo(one_line(note, 400), err=True)
 
 
 @verify_app.command()

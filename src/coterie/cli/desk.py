@@ -38,7 +38,8 @@ def desk(
 
     with run_app() as (app, portal):
         character = app.characters.find(name)
-        existing = [chat for chat in app.desk.queries.chats() if chat.character == character.id]
+        chats = app.desk.queries.chats()
+        existing = [chat for chat in chats if (chat.character, chat.person) == (character.id, OWNER)]
         room = existing[0].room if existing and not fresh else portal.call(app.desk.open, character.id, OWNER, "")
         status = portal.call(app.desk.sandbox.status)
         if status.state != "confined":

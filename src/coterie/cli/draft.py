@@ -13,7 +13,7 @@ import typer
 
 from coterie.base.errors import CoterieError
 from coterie.base.untrusted import escape_controls
-from coterie.cli.common import edit_text, new_app, read_line, run_app
+from coterie.cli.common import edit_text, new_app, open_app, read_line, run_app
 
 if TYPE_CHECKING:
     from anyio.from_thread import BlockingPortal
@@ -51,6 +51,20 @@ def ask(
             typer.secho(f"{count} proposal{plural} to review: coterie draft review {file}", dim=True)
 
 
+@draft_app.command("open")
+def open_folder(
+    folder: Annotated[Path, typer.Argument(help="A folder or Git repository on this machine.")],
+    name: Annotated[str, typer.Option(help="Its name on the page; the folder's own by default.")] = "",
+) -> None:
+    """Use a folder in place as a workspace, which the page then shows. Its Git history is not changed."""
+    import asyncio
+
+    with open_app() as app:
+        adopt = app.draft.workspaces.adopt
+        workspace = asyncio.run(adopt(str(folder.expanduser().absolute()), name, confirmed=True))
+        typer.echo(f"{folder} is open at /draft (workspace {workspace}).")
+
+
 @draft_app.command()
 def review(
     file: Annotated[Path, _FILE],
@@ -75,6 +89,17 @@ def review(
                 go_on, last = session.decide(current, last)
                 if not go_on:
                     return
+
+
+@draft_app.command()
+def move(
+    workspace: Annotated[str, typer.Argument(help="The id of the workspace, from the message that it is missing.")],
+    folder: Annotated[Path, typer.Argument(help="The folder where its repository is now.")],
+) -> None:
+    """Say where the documents of a workspace are now."""
+    with run_app() as (app, portal):
+        portal.call(app.draft.workspaces.move, workspace, folder.expanduser().absolute())
+    typer.echo(f"{workspace} is in {folder} now.")
 
 
 @dataclass

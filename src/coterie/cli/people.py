@@ -10,6 +10,7 @@ import typer
 
 from coterie.base.untrusted import one_line
 from coterie.cli.common import new_app, open_app, open_reader
+from coterie.cli.running_server import find_server
 
 if TYPE_CHECKING:
     from coterie.app import App
@@ -39,19 +40,27 @@ def list_people() -> None:
 @people_app.command()
 def code(name: Annotated[str, _PERSON] = "owner") -> None:
     """Create a code that links one more account to a person: they send `!link CODE` from it."""
-    with _open_app() as app:
-        person, minutes = app.people.find(name), app.settings.surfaces.code_minutes
-        link_code = asyncio.run(app.people.issue_code(person.id, minutes))
-        typer.echo(f"{link_code}\nValid once, for {minutes} minutes. Send this from the new account: !link {link_code}")
+    if server := find_server():
+        issued = server.call("POST", f"/people/{_person(name)}/code")
+        link_code, minutes = str(issued["code"]), int(issued["minutes"])
+    else:
+        with _open_app() as app:
+            person, minutes = app.people.find(name), app.settings.surfaces.code_minutes
+            link_code = asyncio.run(app.people.issue_code(person.id, minutes))
+    typer.echo(f"{link_code}\nValid once, for {minutes} minutes. Send this from the new account: !link {link_code}")
 
 
 @people_app.command()
 def invite(name: Annotated[str, typer.Argument(help="The person's name.")]) -> None:
     """Add a person, and create the code that links their first account."""
-    with _open_app() as app:
-        minutes = app.settings.surfaces.code_minutes
-        _, link_code = asyncio.run(app.people.invite(name, minutes))
-        typer.echo(f"{link_code}\nValid once, for {minutes} minutes. They send: !link {link_code}")
+    if server := find_server():
+        issued = server.call("POST", "/people", {"name": name})
+        link_code, minutes = str(issued["code"]), int(issued["minutes"])
+    else:
+        with _open_app() as app:
+            minutes = app.settings.surfaces.code_minutes
+            _, link_code = asyncio.run(app.people.invite(name, minutes))
+    typer.echo(f"{link_code}\nValid once, for {minutes} minutes. They send: !link {link_code}")
 
 
 @people_app.command()
@@ -60,11 +69,25 @@ def approve(
     name: Annotated[
         str | None, typer.Option("--as", help="An existing person; without it, a new one is added.")
     ] = None,
+    character: Annotated[
+        str | None, typer.Option(help="The character they may talk to, by name or id; * for all of them.")
+    ] = None,
 ) -> None:
     """Approve a request for access."""
-    with _open_app() as app:
-        person, request = asyncio.run(app.people.approve(code, name))
-        typer.echo(f"{one_line(request.account, 80)} on {request.surface} is {one_line(person.name, 60)}.")
+    if server := find_server():
+        asking = server.call("GET", "/people")["asking"]
+        body = {"code": code, "person": name, "character": _character(character) if character is not None else ""}
+        person_name = server.call("POST", "/people/approve", body)["name"]
+        given = "".join(letter for letter in code.upper() if letter.isalnum())
+        request = next(one for one in asking if one["code"].replace("-", "") == given)
+        account, surface = request["account"], request["surface"]
+    else:
+        with _open_app() as app:
+            if character is not None and character != "*":
+                character = app.characters.find(character).id
+            person, pairing = asyncio.run(app.people.approve(code, name, character))
+            account, surface, person_name = pairing.account, pairing.surface, person.name
+    typer.echo(f"{one_line(account, 80)} on {surface} is {one_line(person_name, 60)}.")
 
 
 @people_app.command()
@@ -74,11 +97,15 @@ def allow(
     withdraw: Annotated[bool, typer.Option("--withdraw", help="Take the permission back.")] = False,
 ) -> None:
     """Allow a person to talk with a character."""
-    with _open_app() as app:
-        person = app.people.find(name)
-        character_id = character if character == "*" else app.characters.find(character).id
-        asyncio.run(app.people.allow(person.id, character_id, not withdraw))
-        typer.echo("Done.")
+    if server := find_server():
+        body = {"character": _character(character), "allowed": not withdraw}
+        server.call("PUT", f"/people/{_person(name)}/characters", body)
+    else:
+        with _open_app() as app:
+            person = app.people.find(name)
+            character_id = character if character == "*" else app.characters.find(character).id
+            asyncio.run(app.people.allow(person.id, character_id, not withdraw))
+    typer.echo("Done.")
 
 
 @people_app.command()
@@ -87,9 +114,73 @@ def unlink(
     account: Annotated[str, typer.Argument(help="As `coterie people list` shows it.")],
 ) -> None:
     """Remove an account from the person it belongs to."""
-    with _open_app() as app:
-        asyncio.run(app.people.unlink(surface, account))
-        typer.echo("Done.")
+    if server := find_server():
+        server.call("POST", "/people/unlink", {"surface": surface, "account": account})
+    else:
+        with _open_app() as app:
+            asyncio.run(app.people.unlink(surface, account))
+    typer.echo("Done.")
+
+
+@people_app.command()
+def key(
+    name: Annotated[str, _PERSON] = "owner",
+    purpose: Annotated[str, typer.Option("--for", help="What the key is for.")] = "a program",
+) -> None:
+    """Create an API key: who calls /v1 with it acts as the person. It is shown once."""
+    if server := find_server():
+        token = str(server.call("POST", f"/people/{_person(name)}/keys", {"name": purpose})["key"])
+        with open_reader() as reader:
+            from coterie.characters import PeopleQueries
+
+            person_name = PeopleQueries(reader).find(name).name
+    else:
+        with _open_app() as app:
+            person = app.people.find(name)
+            person_name = person.name
+            _, token = asyncio.run(app.api_keys.create(person.id, purpose))
+    typer.echo(f"{token}\nShown only now. Programs that call /v1 with it act as {one_line(person_name, 60)}.")
+
+
+@people_app.command()
+def keys() -> None:
+    """List the API keys of all people. Works while a server runs."""
+    from coterie.characters import ApiKeyQueries, PeopleQueries
+
+    with open_reader() as reader:
+        for person in PeopleQueries(reader).all():
+            for one in ApiKeyQueries(reader).of_person(person.id):
+                who, purpose = one_line(person.name, 60), one_line(one.name, 60)
+                typer.echo(f"{one.id}  {who}  {purpose}  since {one.created:%Y-%m-%d}")
+
+
+@people_app.command("revoke-key")
+def revoke_key(key: Annotated[str, typer.Argument(help="The id, as `coterie people keys` shows it.")]) -> None:
+    """Revoke an API key: it gives no access from now on."""
+    if server := find_server():
+        server.call("DELETE", f"/people/keys/{key}")
+    else:
+        with _open_app() as app:
+            asyncio.run(app.api_keys.revoke(key))
+    typer.echo("Revoked.")
+
+
+def _person(name: str) -> str:
+    """The id of a person, read beside the server."""
+    from coterie.characters import PeopleQueries
+
+    with open_reader() as reader:
+        return PeopleQueries(reader).find(name).id
+
+
+def _character(name: str) -> str:
+    """The id of a character, read beside the server; `*` stays."""
+    from coterie.characters import CharacterQueries
+
+    if name == "*":
+        return name
+    with open_reader() as reader:
+        return CharacterQueries(reader).find(name).id
 
 
 def _open_app() -> AbstractContextManager[App]:

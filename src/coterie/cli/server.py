@@ -15,6 +15,7 @@ import typer
 from coterie.base.errors import ConfigError, CoterieError
 from coterie.base.paths import Paths
 from coterie.cli.common import ask_passphrase, new_app, read_secret
+from coterie.cli.running_server import announced, new_key
 
 if TYPE_CHECKING:
     from coterie.eventstore import StepProgress
@@ -32,12 +33,17 @@ _MARKS = {"ok": ("✓", "green"), "note": ("·", "yellow"), "bad": ("✗", "red"
 def serve(
     host: Annotated[str | None, typer.Option(help="Address to listen on.")] = None,
     port: Annotated[int | None, typer.Option(help="Port to listen on; 0 picks a free one.", min=0, max=65535)] = None,
+    new: Annotated[
+        bool, typer.Option("--new", help="Create an empty database although the folder has the remains of a lost one.")
+    ] = False,
 ) -> None:
     """Start the server. Stop it with Ctrl-C: it finishes what is in progress."""
-    from coterie.app import App, load_settings, open_store, write_example_config
+    from coterie.app import App, open_store
     from coterie.base.clock import SystemClock
     from coterie.base.logging import setup_logging
+    from coterie.settings import load_settings, write_example_config
     from coterie.surfaces.openai_api import openai_router
+    from coterie.surfaces.telegram import WEBHOOK_PATH, telegram_router
     from coterie.surfaces.web import ServerSettings, check_binding, create_web, run_server
     from coterie.surfaces.webhook import webhook_router
 
@@ -55,14 +61,29 @@ def serve(
         with ExitStack() as stack:
             with _show_progress(server, on_page=backup is not None) as progress:
                 last_restore = restore_before_start(paths, backup, progress) if backup is not None else None
-                store = stack.enter_context(open_store(paths, progress=partial(progress, "Replaying the log")))
+                store = stack.enter_context(open_store(paths, progress=partial(progress, "Replaying the log"), new=new))
             app = App(paths, settings, store)
             app.backups.last_restore = last_restore
-            keys = {"/webhook": settings.webhook.secret, "/v1": settings.api.key}
-            web = create_web(app, server.password, tuple(path for path, key in keys.items() if key is not None))
+            keyless = server.password is None and settings.api.key is None
+            keyed = {"/webhook": settings.webhook.secret is not None, "/v1": not keyless}
+            keyed[WEBHOOK_PATH] = bool(settings.telegram.webhook_url)
+            local_key = new_key()
+            open_paths = tuple(path for path, has_keys in keyed.items() if has_keys)
+            web = create_web(app, server.password, open_paths, local_key=local_key)
+            web.include_router(telegram_router(app.telegram))
             web.include_router(webhook_router(app.message_router, settings.webhook, app.room_files))
-            web.include_router(openai_router(app.message_router, settings.api, SystemClock()))
-            ended = run_server(web, server, within=app.running(), anew=True)
+            web.include_router(
+                openai_router(
+                    app.message_router,
+                    settings.api,
+                    SystemClock(),
+                    app.api_keys,
+                    files_of=app.room_files,
+                    keyless=keyless,
+                )
+            )
+            announce = stack.enter_context(announced(paths, web.state.run, local_key))
+            ended = run_server(web, server, within=app.running(), anew=True, on_listening=announce)
         backup, overrides["port"] = app.backups.restore_requested, ended.port
         if backup is None or ended.by_signal:
             return
@@ -70,17 +91,17 @@ def serve(
 
 def restore_before_start(paths: Paths, backup: Path, progress: StepProgress) -> RestoreResult:
     """Restore a backup; a failure leaves the database as it was and is returned for the page to show."""
-    from coterie.app import all_projections
+    from coterie.app import restore_instance
     from coterie.base.clock import SystemClock
-    from coterie.ops import RestoreResult, restore_backup
+    from coterie.ops import RestoreResult
 
     try:
         with _defer_signals():
-            replaced = restore_backup(paths, backup, SystemClock().now(), all_projections(), progress=progress)
+            report = restore_instance(paths, backup, SystemClock().now(), progress=progress)
     except CoterieError as error:
         return RestoreResult(f"{backup.name} was not restored: {error.what}", error.fix, ok=False)
-    detail = f"The previous database is kept as {replaced}." if replaced else ""
-    return RestoreResult(f"{backup.name} was restored.", detail, ok=True)
+    kept = [f"The previous database is kept as {report.replaced}."] if report.replaced else []
+    return RestoreResult(f"{backup.name} was restored.", " ".join([*kept, *report.notes]), ok=True)
 
 
 @contextmanager
@@ -120,8 +141,9 @@ def doctor(as_json: Annotated[bool, typer.Option("--json", help="One JSON object
     import json
     from dataclasses import asdict
 
-    from coterie.app import build_doctor, load_settings
+    from coterie.app import build_doctor
     from coterie.ops import CheckResult
+    from coterie.settings import load_settings
 
     paths = Paths.locate()
     results = list(build_doctor(paths).run())
@@ -149,8 +171,8 @@ def password(
     ] = False,
 ) -> None:
     """Read a password, without echo or from standard input, and write its Argon2 hash to the configuration file."""
-    from coterie.app import load_settings, write_example_config
     from coterie.base.config import edit_config
+    from coterie.settings import check_settings, load_settings, write_example_config
     from coterie.surfaces.web import ServerSettings, hash_password
 
     paths = Paths.locate()
@@ -164,7 +186,7 @@ def password(
     edit_config(
         paths.config,
         {("server", "password"): password_hash},
-        check=lambda: load_settings(paths, passphrase=ask_passphrase),
+        check=lambda: check_settings(load_settings(paths, passphrase=ask_passphrase).settings),
     )
     typer.echo("Removed." if remove else "Set. It applies from the next start of `coterie serve`.")
 

@@ -20,11 +20,11 @@ from coterie.base.paths import Paths
 from coterie.eventstore import MIGRATIONS, LogReader, ProcessLock, Projection, sqlite_version, unknown_kinds
 from coterie.llm import ProviderHealth
 from coterie.messaging import Outbox, OutboxProjection, SkippedInputs, SkippedInputsProjection
-from coterie.ops.backups import list_backups
+from coterie.ops.backups import check_database_present, list_backups
 
 _LOW_DISK_BYTES = 1 << 30
 _HEALTH_TIMEOUT_S = 10.0
-_SEE_STATUS_PAGE = "System status in the web page shows the error and what to do."
+_SEE_STATUS_PAGE = "Status & costs in the web page shows the error and what to do."
 _WAL_BUG_FIXED_IN = (3, 51, 3)
 
 CheckState = Literal["ok", "note", "bad"]
@@ -120,6 +120,7 @@ class Doctor:
             lock.release()
 
     def _database(self) -> Iterator[CheckResult]:
+        check_database_present(self._paths)
         if not self._paths.database.exists():
             yield CheckResult("Database", "note", "there is none yet", "The first `coterie serve` creates it.")
             return

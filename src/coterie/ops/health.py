@@ -67,7 +67,7 @@ def check_health(store: Store, supervisor: Supervisor) -> Health:
 
 def _database_failure(store: Store) -> TaskState | None:
     try:
-        store.query("SELECT 1")
+        store.check_file()
     except CoterieError as error:
         return TaskState("database", "failed", 0, *describe(error))
     if not store.is_writable:

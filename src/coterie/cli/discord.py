@@ -1,0 +1,48 @@
+"""`coterie discord`: connect a Discord bot."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from coterie.base.paths import Paths
+from coterie.base.untrusted import one_line
+from coterie.cli.common import ask_passphrase, new_app, read_secret, save_messenger, show_link
+from coterie.cli.running_server import find_server
+
+discord_app = new_app("discord")
+
+
+@discord_app.callback()
+def discord() -> None:
+    """Connect a Discord bot, through which people talk to your characters."""
+
+
+@discord_app.command()
+def connect(
+    qr: Annotated[bool, typer.Option("--qr/--no-qr", help="Show the link to the bot as a QR code.")] = True,
+) -> None:
+    """Test a bot's token, store it encrypted and write it to the settings. It is read without echo or from standard
+    input, never from an argument."""
+    import asyncio
+
+    from pydantic import SecretStr
+
+    from coterie.settings import load_settings
+    from coterie.surfaces.discord import check_installed, check_token
+
+    check_installed()
+    token = read_secret("Token of the bot, from the developer portal: ").strip()
+    if server := find_server():
+        answer = server.call("POST", "/messengers/discord", {"values": {"token": token}})
+        account, link = one_line(answer["account"], 150), str(answer["link"])
+        begin = "It is connected now. To add the bot to a server of yours:"
+    else:
+        settings = load_settings(Paths.locate(), passphrase=ask_passphrase).settings.discord
+        info = asyncio.run(check_token(settings.model_copy(update={"token": SecretStr(token)})))
+        save_messenger("discord", {}, {"token": token})
+        account, link = one_line(info.name, 100), info.link
+        begin = "Start the server, then add the bot to a server of yours:"
+    typer.echo(f"The bot is {account}. Its token is stored encrypted.")
+    show_link(begin, link, qr=qr)
