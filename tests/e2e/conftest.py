@@ -21,7 +21,7 @@ import uvicorn
 from playwright.sync_api import Browser, BrowserContext, ConsoleMessage, Dialog, Error, Page, expect, sync_playwright
 from sse_starlette.sse import AppStatus
 
-from coterie.app import App, Settings, open_store
+from coterie.app import App, open_store
 from coterie.base.clock import SystemClock
 from coterie.base.ids import new_id
 from coterie.base.paths import Paths
@@ -32,6 +32,7 @@ from coterie.llm.router import Models
 from coterie.llm.settings import ModelsSettings
 from coterie.modes.draft.settings import DraftSettings
 from coterie.modes.story.settings import StorySettings
+from coterie.settings import Settings
 from coterie.surfaces.web.server import create_web
 from tests.e2e.browser import describe_page, find_chromium
 from tests.e2e.server_process import Server, Start

@@ -11,7 +11,6 @@ from typing import Any
 
 import uvicorn
 from fastapi import FastAPI
-from pydantic import SecretStr
 
 from coterie.cli import main
 from coterie.surfaces.web import server
@@ -19,8 +18,8 @@ from coterie.surfaces.web import server
 _create = server.create_web
 
 
-def _with_a_slow_page(services: Any, password: SecretStr | None = None, keyed: tuple[str, ...] = ()) -> FastAPI:
-    web = _create(services, password, keyed)
+def _with_a_slow_page(*arguments: Any, **options: Any) -> FastAPI:
+    web = _create(*arguments, **options)
 
     @web.get("/slow")
     async def slow() -> dict[str, bool]:
@@ -49,5 +48,5 @@ def _asked_to_stop() -> bool:
 if __name__ == "__main__":
     assert signal.getsignal(signal.SIGTERM) is signal.SIG_DFL
     uvicorn.Server.handle_exit = _remember  # type: ignore[method-assign,assignment]
-    server.create_web = _with_a_slow_page  # type: ignore[assignment]
+    server.create_web = _with_a_slow_page
     main()

@@ -53,9 +53,9 @@ def test_a_chat_works_with_the_keyboard_alone(site: Site, page: Page, chat: str)
     site.script.replies += ["First answer.", "Second answer."]
     page.goto("/chats")
     page.keyboard.press("Tab")
-    expect(page.get_by_role("link", name="Skip to the page")).to_be_focused()
+    expect(page.get_by_role("link", name="Skip to content")).to_be_focused()
     page.keyboard.press("Enter")
-    for _ in range(6):
+    for _ in range(25):
         page.keyboard.press("Tab")
         if page.evaluate("document.activeElement.closest('.row-link') !== null"):
             break

@@ -194,14 +194,25 @@ def test_s24_a_fork_is_another_chat_with_the_same_turns(site: Site, page: Page, 
 
 def test_s25_reset_requires_the_name(site: Site, page: Page, chat: str) -> None:
     page.get_by_role("button", name="More for this chat").click()
-    page.get_by_role("menuitem", name="Reset Maren Oke …").click()
+    page.get_by_role("menuitem", name="Reset character…").click()
     page.get_by_label("Type Maren Oke to confirm").fill("Maren")
     page.get_by_role("button", name="Reset Maren Oke").click()
     expect(page.locator("#toasts")).to_contain_text("has to be typed exactly")
     page.get_by_label("Type Maren Oke to confirm").fill("Maren Oke")
     page.get_by_role("button", name="Reset Maren Oke").click()
-    expect(page).to_have_url("/chats")
+    expect(page.get_by_role("heading", name="Maren Oke was reset")).to_be_visible()
     assert site.client.get(chat).status_code == 404
+    before = turns(page)
+    page.get_by_role("button", name="Undo the reset").click()
+    expect(before.first).to_be_visible()
+    assert len(site.texts(chat)) > 1
+    site.ask("POST", f"/characters/{site.host(chat)}/reset", {"confirm": "Maren Oke"})
+    page.get_by_role("button", name="Begin again").click()
+    expect(page.locator("#composer")).to_be_visible()
+    assert len(site.texts(chat)) < 2
+    site.script.replies.append("So you are back.")
+    say(page, "Here I am.")
+    expect(turns(page).last).to_contain_text("So you are back.")
 
 
 @pytest.mark.parametrize(
@@ -227,7 +238,7 @@ def test_s6_a_guest_is_invited_speaks_and_is_removed(site: Site, page: Page, cha
     page.get_by_role("button", name="Guests").click()
     page.get_by_role("menuitem", name="Invite Teodor").first.click()
     expect(page.locator(".chat-cast a")).to_have_count(2)
-    page.get_by_label("Who answers").select_option(label=page.locator(".chat-cast a").nth(1).get_attribute("title"))
+    page.get_by_label("Reply from").select_option(label=page.locator(".chat-cast a").nth(1).get_attribute("title"))
     site.script.replies.append("I am here as well.")
     say(page, "Hello, both.")
     expect(turns(page).last.locator(".turn-name")).to_contain_text("Teodor")

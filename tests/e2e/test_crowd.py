@@ -39,7 +39,9 @@ def _site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
     rooms = folder / "home" / "configs" / "rooms"
     rooms.mkdir(parents=True)
     (rooms / "attic.toml").write_text(ATTIC)
-    (folder / "tale.toml").write_text(TALE)
+    streams = rooms.with_name("streams")
+    streams.mkdir()
+    (streams / "tale.toml").write_text(TALE)
     running = Site(folder / "home")
     running.ask("PUT", "/you", {"name": "Ana"})
     yield running
@@ -47,8 +49,8 @@ def _site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
 
 
 @pytest.fixture
-def tale(_site: Site) -> str:
-    return str(_site._home.root.parent / "tale.toml")
+def tale() -> str:
+    return "tale.toml"
 
 
 @pytest.fixture
@@ -68,7 +70,7 @@ def until(page: Page, true: str) -> None:
 def begin(page: Page, tale: str) -> None:
     page.get_by_role("button", name="Start", exact=True).first.click()
     page.get_by_label("Stream to watch").fill(tale)
-    page.get_by_label("Lines are written by").select_option("phrasebook")
+    page.get_by_label("Text source").select_option("phrasebook")
     page.get_by_role("dialog").get_by_role("button", name="Start", exact=True).click()
 
 
@@ -84,7 +86,7 @@ def test_c19_c10_a_session_from_start_to_stop(attic: Page, tale: str) -> None:
     attic.get_by_role("button", name="Show profile").click()
     expect(attic.locator(".person .drift")).to_have_count(5)
     attic.get_by_role("button", name="Stop", exact=True).click()
-    expect(attic.locator("#crowd-state")).to_have_text("quiet")
+    expect(attic.locator("#crowd-state")).to_have_text("stopped")
 
 
 def test_c19_the_last_requested_member_is_shown(attic: Page) -> None:
@@ -133,10 +135,13 @@ def test_c16_a_refused_message_is_logged_and_rulings_can_be_undone(site: Site, a
 def test_c5_room_rules_are_changed_and_saved(site: Site, attic: Page) -> None:
     attic.get_by_role("tab", name="Moderation").click()
     attic.get_by_text("Room rules").click()
-    attic.get_by_label("Lines a minute").fill("140")
+    attic.get_by_label("Messages per minute").fill("140")
+    attic.get_by_label("Twitch channel", exact=True).fill("streamer")
     attic.get_by_role("button", name="Save rules", exact=True).click()
     expect(attic.locator(".toast")).to_contain_text("Saved")
-    assert site.ask("GET", "/crowd/attic/rules")["tempo"]["lines_per_minute"] == 140
+    rules = site.ask("GET", "/crowd/attic/rules")
+    assert rules["tempo"]["lines_per_minute"] == 140
+    assert rules["twitch"] == {"channel": "streamer", "send": "nothing"}
 
 
 def test_c17_what_if_shows_the_difference(site: Site, attic: Page, tale: str) -> None:
@@ -150,6 +155,7 @@ def test_c17_what_if_shows_the_difference(site: Site, attic: Page, tale: str) ->
     site.ask("POST", "/crowd/attic/stop")
     attic.get_by_role("tab", name="What if").click()
     attic.get_by_label("Who", exact=True).select_option(spoke)
+    expect(attic.get_by_label("How they write")).not_to_have_value("")
     attic.get_by_label("Talkativeness").fill("0")
     attic.get_by_role("button", name="Replay").click()
     expect(attic.locator("#what-if-result .diff-removed").first).to_contain_text(str(spoke))
@@ -204,11 +210,30 @@ def test_c19_hostile_text_is_shown_as_text(site: Site, attic: Page) -> None:
 def test_c19_the_overlay_shows_only_messages(site: Site, page: Page) -> None:
     site.ask("POST", "/crowd/attic/messages", {"text": "hello, broadcast"})
     page.goto("/crowd/attic/overlay")
+    page.get_by_label("Text size in pixels").fill("32")
+    page.get_by_label("Lines", exact=True).fill("2")
+    page.get_by_label("Whose lines").select_option("people")
+    address = page.get_by_label("Address").input_value()
+    assert "size=32" in address
+    assert "colour" not in address, "defaults are left out"
+    page.goto(address)
     expect(page.locator(".line").last).to_contain_text("hello, broadcast")
     assert page.evaluate("getComputedStyle(document.body).backgroundColor") == "rgba(0, 0, 0, 0)"
     assert page.evaluate("getComputedStyle(document.documentElement).backgroundColor") == "rgba(0, 0, 0, 0)"
-    site.ask("POST", "/crowd/attic/messages", {"text": "and again"})
-    expect(page.locator(".line").last).to_contain_text("and again")
+    assert page.evaluate("getComputedStyle(document.querySelector('.line')).fontSize") == "32px"
+    for text in ("and again", "and a third time"):
+        site.ask("POST", "/crowd/attic/messages", {"text": text})
+        expect(page.locator(".line").last).to_contain_text(text)
+    expect(page.locator(".line")).to_have_count(2)
+
+
+def test_c19_lines_of_the_overlay_fade(site: Site, page: Page) -> None:
+    page.goto("/crowd/attic/overlay")
+    page.get_by_label("Remove lines after seconds").fill("1")
+    page.goto(page.get_by_label("Address").input_value())
+    site.ask("POST", "/crowd/attic/messages", {"text": "a passing thought"})
+    expect(page.locator(".line", has_text="a passing thought")).to_be_visible()
+    expect(page.locator(".line", has_text="a passing thought")).to_have_count(0)
 
 
 @pytest.mark.parametrize(("theme", "width"), [("light", 390), ("dark", 1440)])
@@ -217,6 +242,8 @@ def test_c19_no_serious_issue(site: Site, page: Page, theme: str, width: int) ->
     page.emulate_media(color_scheme=theme)  # type: ignore[arg-type]
     page.set_viewport_size({"width": width, "height": 900})
     page.goto("/crowd")
+    assert serious(page) == []
+    page.goto("/crowd/attic/overlay")
     assert serious(page) == []
     page.goto("/crowd/attic")
     page.locator(".line").last.click()

@@ -50,7 +50,10 @@ def test_hostile_text_is_never_markup(page: Page, site: Site) -> None:
     expect(page.locator(".wording ins")).to_contain_text(HOSTILE)
     expect(page.locator("ins.mark-inserted")).to_contain_text(HOSTILE)
     assert "\u202e" not in page.locator("#sidebar").inner_text()
-    assert page.locator("#draft img:not(.cm-widgetBuffer), #draft script, #draft a[href^=javascript]").count() == 0
+    assert (
+        page.locator("#draft img:not(.cm-widgetBuffer, .avatar img), #draft script, #draft a[href^=javascript]").count()
+        == 0
+    )
     page.keyboard.press("j")
     page.keyboard.press("a")
     expect(page.locator("#no-cards")).to_be_visible()

@@ -96,6 +96,9 @@ def test_memories_are_pinned_rated_and_deleted(site: Site, page: Page, chat: str
     expect(page.locator("#drawer")).to_contain_text("0 of 8 pinned")
     count = page.locator("#drawer .memory").count()
     page.locator("#drawer .memory").first.get_by_role("button", name="Forget").click()
+    expect(page.locator("#toasts")).to_contain_text("Forget this memory? It cannot be restored.")
+    expect(page.locator("#drawer .memory")).to_have_count(count)
+    page.locator("#toasts").get_by_role("button", name="Forget it").click()
     expect(page.locator("#drawer .memory")).to_have_count(count - 1)
 
 
@@ -112,6 +115,6 @@ def test_another_tab_shows_an_edit(site: Site, page: Page, chat: str) -> None:
 
 def test_the_scene_is_closed_from_the_drawer(site: Site, page: Page, chat: str) -> None:
     scene = site.ask("GET", chat)["scene"]
-    page.locator("#drawer").get_by_role("button", name="Close the scene").click()
+    page.locator("#drawer").get_by_role("button", name="End scene").click()
     expect(page.locator("#toasts")).to_contain_text("The scene is closed")
     assert site.ask("GET", chat)["scene"] != scene

@@ -171,6 +171,6 @@ def test_a_new_instance_redirects_to_the_first_steps(new_site: Site, browser: Br
     new_site.ask("POST", "/characters/ready/maren")
     page.goto("/")
     expect(page.get_by_role("heading", name="Hello, Ana")).to_be_visible()
-    expect(page.get_by_text("Nothing is waiting.")).to_be_visible()
+    expect(page.get_by_text("Nothing new.")).to_be_visible()
     assert serious(page) == []
     page.close()

@@ -54,12 +54,18 @@ def test_s10_from_nothing_to_the_first_chat(page: Page, site: Site) -> None:
     check(page)
     page.get_by_role("button", name="Meet Maren").click()
     expect(page).to_have_url(re.compile("/kickoff$"))
+    expect(page.locator(".opening-prose")).to_contain_text("The kettle has just begun to complain")
+    expect(page.get_by_label("Say something", exact=True)).to_be_focused()
+    expect(page.get_by_label("Place", exact=True)).to_be_hidden()
+    check(page)
+    page.get_by_role("button", name="Edit scene").click()
     expect(page.get_by_label("Place", exact=True)).to_have_value("the lighthouse kitchen")
-    expect(page.get_by_label("Time in the story")).to_have_value(re.compile("T17:40$"))
+    expect(page.get_by_label("Story time")).to_have_value(re.compile("T17:40$"))
     expect(page.get_by_label("How Maren Oke sees you")).to_have_value(re.compile("about a radio"))
     check(page)
-    page.get_by_role("button", name="Start chat").click()
+    page.get_by_role("button", name="Begin", exact=True).click()
     expect(page).to_have_url(re.compile("/chats/"))
+    expect(page.get_by_label("Say something", exact=True)).to_be_focused()
     page.goto("/")
     expect(page.get_by_role("heading", name="Hello, Ana")).to_be_visible()
     check(page)
@@ -77,8 +83,9 @@ def hale(site: Site) -> str:
 def test_s8_the_proposed_scene_is_corrected_and_used(page: Page, site: Site, hale: str) -> None:
     site.script.shapes["Opening"] = OPENING
     page.goto(f"/characters/{hale}/kickoff")
+    page.get_by_role("button", name="Edit scene").click()
     expect(page.get_by_label("Place", exact=True)).to_have_value("the lamp room")
-    expect(page.get_by_label("Time in the story")).to_have_value("2024-10-03T18:40")
+    expect(page.get_by_label("Story time")).to_have_value("2024-10-03T18:40")
     page.get_by_label("Weather").fill("snow")
     page.get_by_label("What Hale knows about you").fill("You are late.\nYou brought bread.")
     page.get_by_role("button", name="Start chat").click()
@@ -96,6 +103,7 @@ def test_s8_the_proposed_scene_is_corrected_and_used(page: Page, site: Site, hal
 def test_s8_a_classifier_that_fails_leaves_a_form_and_a_notice(page: Page, site: Site, hale: str) -> None:
     site.script.shapes["Opening"] = RecordedCall(say="I would rather not.")
     page.goto(f"/characters/{hale}/kickoff")
+    page.get_by_role("button", name="Edit scene").click()
     expect(page.get_by_text("Fill it in by hand")).to_be_visible()
     page.get_by_label("Place", exact=True).fill("the jetty")
     page.get_by_role("button", name="Start chat").click()
@@ -105,10 +113,24 @@ def test_s8_a_classifier_that_fails_leaves_a_form_and_a_notice(page: Page, site:
 def test_s8_the_form_can_be_filled_in_without_the_classifier(page: Page, hale: str) -> None:
     page.route("**/kickoff/form", lambda route: None)  # it never answers
     page.goto(f"/characters/{hale}/kickoff")
+    page.get_by_role("button", name="Edit scene").click()
     expect(page.get_by_text("Reading Hale’s opening prose")).to_be_visible()
     expect(page.locator(".skeleton").first).to_be_visible()
     page.get_by_role("button", name="Fill it in yourself").click()
     expect(page.get_by_label("Place", exact=True)).to_have_value("")
+
+
+def test_s8_a_first_message_begins_the_chat_before_the_scene_is_read(page: Page, site: Site, hale: str) -> None:
+    page.route("**/kickoff/form", lambda route: None)  # it never answers
+    site.script.replies.append("Rain it is.")
+    page.goto(f"/characters/{hale}/kickoff")
+    page.get_by_label("Say something", exact=True).fill("Is it raining?")
+    page.keyboard.press("Enter")
+    expect(page).to_have_url(re.compile("/chats/"))
+    log = page.locator("#timeline")
+    expect(log).to_contain_text("Hale looks up from the bench")
+    expect(log).to_contain_text("Is it raining?")
+    expect(log).to_contain_text("Rain it is.")
 
 
 # --- characters --------------------------------------------------------------------------------------------
@@ -120,7 +142,7 @@ def test_s1_s7_a_character_is_created_and_edited(page: Page, site: Site) -> None
     page.get_by_label("Persona").fill("Keeps bees.")
     page.get_by_label("Traits").fill("brisk, fair ,, tired")
     page.get_by_label("Voice samples").fill("Mind the smoke.\n---\nThey know.")
-    page.get_by_role("button", name="Save and set the scene").click()
+    page.get_by_role("button", name="Save and continue").click()
     expect(page.locator(".field-error")).to_be_visible()
     expect(page.get_by_label("Name")).to_be_focused()
     expect(page.get_by_label("Persona")).to_have_value("Keeps bees.")

@@ -64,7 +64,9 @@ def _site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
     rooms = folder / "home" / "configs" / "rooms"
     rooms.mkdir(parents=True)
     (rooms / "attic.toml").write_text(ATTIC)
-    (folder / "tale.toml").write_text(TALE)
+    streams = rooms.with_name("streams")
+    streams.mkdir()
+    (streams / "tale.toml").write_text(TALE)
     running = Site(folder / "home", script=PromptOnlyModel())
     running.begin()
     running.ask("POST", "/crowd/attic/people", {"character": "Maren Oke"})
@@ -136,8 +138,8 @@ def ask_in_crowd(site: Site, page: Page, thing: str) -> str:
     page.goto("/crowd/attic")
     page.locator("[data-live][data-state=live]").wait_for()
     page.get_by_role("button", name="Start").first.click()
-    page.get_by_label("Stream to watch").fill(str(site._home.root.parent / "tale.toml"))
-    page.get_by_label("Lines are written by").select_option("model")
+    page.get_by_label("Stream to watch").fill("tale.toml")
+    page.get_by_label("Text source").select_option("model")
     page.get_by_role("dialog").get_by_role("button", name="Start").click()
     expect(page.locator("#crowd-state")).to_have_text("live")
     page.get_by_label("Say something, as Ana").fill(f"@maren_oke where is the {thing}?")
@@ -148,7 +150,7 @@ def ask_in_crowd(site: Site, page: Page, thing: str) -> str:
     expect(answer).to_be_visible()
     text = shown(answer)
     page.get_by_role("button", name="Stop", exact=True).click()
-    expect(page.locator("#crowd-state")).to_have_text("quiet")
+    expect(page.locator("#crowd-state")).to_have_text("stopped")
     return text
 
 

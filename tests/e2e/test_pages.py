@@ -44,10 +44,11 @@ def begun(site: Site) -> str:
 
 def test_settings_show_their_origin_and_errors(page: Page, site: Site, begun: str) -> None:
     page.goto("/settings")
+    section = page.locator("#advanced [data-group]").filter(has=page.locator("summary", has_text="Stories"))
+    section.locator("summary").click()
     field = page.get_by_label("Memories recalled per reply")
     expect(field).to_have_value("4")
     field.fill("many")
-    section = page.locator("#story")
     section.get_by_role("button", name="Save").click()
     expect(section.locator(".field-error")).to_contain_text("Should be a valid integer, not 'many'")
     expect(field).to_be_focused()
@@ -56,58 +57,53 @@ def test_settings_show_their_origin_and_errors(page: Page, site: Site, begun: st
     expect(page.locator("#toasts")).to_contain_text("Saved")
     page.reload()
     expect(field).to_have_value("6")
-    expect(section).to_contain_text("config.toml line")
+    expect(section).to_contain_text("Default: 4 · set in config.toml line")
 
 
-def test_s29_a_key_is_referenced_and_never_shown(page: Page, site: Site, begun: str) -> None:
-    page.goto("/settings#models")
-    key = page.get_by_label("API key")
-    key.fill("sk-plain-key-0123456789")
-    page.locator("#models").get_by_role("button", name="Save").click()
-    expect(page.locator("#models .field-error")).to_contain_text("does not belong in the configuration file")
-    assert "sk-plain" not in (site.app.paths.config.read_text() if site.app.paths.config.exists() else "")
-
-
-def test_a_model_is_tested(page: Page, site: Site, begun: str) -> None:
-    site.script.replies.append("A fox listens at the edge of the field.")
-    site.script.shapes["Form"] = {"name": "Mara", "age": 7, "place": "the mill"}
-    page.goto("/settings#models")
-    page.get_by_role("button", name="Test narrative").click()
-    result = page.locator("[data-role-models=narrative] .test-result")
-    expect(result).to_contain_text("tokens/s")
-    expect(result).to_contain_text("First token after")
-    expect(result).to_contain_text("A fox listens")
-
-
-def test_providers_and_tasks_are_added_and_apply_at_once(page: Page, site: Site, begun: str) -> None:
-    page.goto("/settings#models")
-    page.get_by_text("Add a provider").click()
-    form = page.locator("form[data-new='models.providers']")
-    form.get_by_label("Name").fill("mine")
-    form.get_by_role("button", name="Add").click()
-    expect(form.locator(".field-error, [role=alert]").or_(page.locator("#toasts .toast"))).to_contain_text("base_url")
-    form.get_by_label("Address").fill("http://127.0.0.1:9/v1")
-    form.get_by_role("button", name="Add").click()
-    expect(page.locator(".item-list li", has_text="http://127.0.0.1:9/v1")).to_be_visible()
-    assert site.app.models.catalogue.spec("mine").base_url == "http://127.0.0.1:9/v1"
-    page.get_by_text("Add a task").click()
-    form = page.locator("form[data-new='models.tasks']")
-    form.get_by_label("Kind of work").fill("research")
-    form.get_by_label("Asked in this order").fill("mine/small, embedded/script")
-    form.get_by_role("button", name="Add").click()
-    expect(page.locator("[data-role-models=research]")).to_contain_text("mine/small")
-    assert site.app.models.settings.tasks["research"] == ("mine/small", "embedded/script")
+def test_settings_are_searched_and_changed_with_the_keyboard_only(page: Page, site: Site, begun: str) -> None:
+    page.goto("/settings")
+    names = ["You", "Appearance", "Models", "Messengers", "People", "Budget", "Backups", "Advanced"]
+    expect(page.locator(".settings-nav a")).to_have_text(names)
+    page.keyboard.press("/")
+    page.keyboard.type("reply SIZE")
+    found = page.locator("#settings-found")
+    expect(found).to_have_text("2 found")
+    expect(page.get_by_label("Spending per day")).to_be_hidden()
     check(page)
-    page.get_by_role("button", name="Test the model for research").click()
-    expect(page.locator("[data-role-models=research] .test-result")).not_to_be_empty()
-    page.locator("[data-role-models=research] summary").click()
-    page.locator("[data-role-models=research]").get_by_label("Asked in this order").fill("")
-    page.locator("[data-role-models=research]").get_by_role("button", name="Save").click()
-    expect(page.locator("[data-role-models=research]")).to_have_count(0)
-    page.locator(".item-list li", has_text="http://127.0.0.1:9/v1").locator("summary").click()
-    page.get_by_role("button", name="Remove mine").click()
-    expect(page.locator(".item-list li", has_text="http://127.0.0.1:9/v1")).to_have_count(0)
-    assert "mine" not in site.app.models.settings.providers
+    page.keyboard.press("Enter")
+    field = page.get_by_label("Maximum reply size (tokens)").first
+    expect(field).to_be_focused()
+    page.keyboard.press("Control+A")
+    page.keyboard.type("500")
+    page.keyboard.press("Tab")
+    expect(page.get_by_role("button", name="Save budget")).to_be_focused()
+    page.keyboard.press("Enter")
+    expect(page.locator("#toasts")).to_contain_text("Saved. In effect now.")
+    page.keyboard.press("/")
+    page.keyboard.press("Control+A")
+    page.keyboard.type("xyzzy")
+    expect(found).to_have_text("No setting has these words.")
+    page.keyboard.press("Escape")
+    expect(page.locator("#you")).to_be_visible()
+    expect(page.locator(".settings-nav a")).to_have_text(names)
+    for _ in range(12):  # from the search on, every stop of the keyboard is visible
+        page.keyboard.press("Tab")
+        assert page.evaluate("document.activeElement.checkVisibility() && document.activeElement !== document.body")
+    settings = {one["key"]: one["value"] for one in site.ask("GET", "/settings")["settings"]}
+    assert settings["story.reply_tokens"] == 500
+
+
+def test_settings_do_not_jump_when_a_section_changes(page: Page, site: Site, begun: str) -> None:
+    page.goto("/settings")
+    page.locator("#backups").scroll_into_view_if_needed()
+    page.get_by_role("button", name="Back up now").scroll_into_view_if_needed()
+    before = page.get_by_role("button", name="Back up now").bounding_box()
+    page.evaluate("htmx.ajax('GET', '/settings/models/current', { target: '#models-current', swap: 'innerHTML' })")
+    page.get_by_role("button", name="Back up now").click()
+    expect(page.locator("#toasts")).to_contain_text("Kept as")
+    after = page.get_by_role("button", name="Back up now").bounding_box()
+    assert before is not None and after is not None
+    assert abs(before["y"] - after["y"]) < 2
 
 
 def test_s28_a_backup_is_taken_from_the_page(page: Page, site: Site, begun: str) -> None:
@@ -168,16 +164,16 @@ def test_m7_a_memory_is_pinned_edited_and_deleted(page: Page, site: Site, rememb
     assert site.ask("GET", f"/memories/{memory}?room={room}")["pinned"]
     page.locator("#toasts").get_by_role("button", name="Undo").click()
     expect(row.get_by_role("button", name="Pin", exact=True)).to_have_attribute("aria-pressed", "false")
-    row.get_by_role("button", name="Correct it").click()
+    row.get_by_role("button", name="Edit").click()
     page.get_by_label("What is remembered").fill("The mail boat came after all.")
     page.get_by_label("How much it mattered").select_option("2")
     page.get_by_role("dialog").get_by_role("button", name="Save").click()
     changed = page.locator("[data-memory]").filter(has_text="came after all")
     expect(changed.get_by_label("significance 2 of 3")).to_be_visible()
-    changed.get_by_role("button", name="Forget it").click()
+    changed.get_by_role("button", name="Forget").click()
     expect(page.get_by_role("dialog")).to_contain_text("It will not come back")
     check(page)
-    page.get_by_role("dialog").get_by_role("button", name="Forget it").click()
+    page.get_by_role("dialog").get_by_role("button", name="Forget").click()
     expect(changed).to_have_count(0)
     assert site.client.get(f"/memories/{memory}").status_code == 404
 
@@ -230,7 +226,7 @@ def test_a_failed_job_is_announced_on_any_page_and_retried_on_the_status_page(
     page.locator("#toasts").get_by_role("button", name="Show").click()
     expect(page).to_have_url("/ops")
     check(page)
-    page.get_by_role("button", name="Try again").click()
+    page.get_by_role("button", name="Retry").click()
     expect(page.get_by_role("heading", name="Failed jobs")).to_have_count(0)
 
 

@@ -28,7 +28,7 @@ def start_with_backup(start: Start) -> tuple[Server, str]:
 
 
 def replaced_databases(home: Path) -> list[Path]:
-    return [path for path in home.glob("*.before-restore-*") if not path.name.endswith(("-wal", "-shm"))]
+    return [path for path in home.glob("coterie.db.before-restore-*") if not path.name.endswith(("-wal", "-shm"))]
 
 
 def check_damaged_backup_is_refused(server: Server) -> None:
@@ -53,13 +53,13 @@ def test_s28_a_backup_is_restored_from_the_page_and_a_damaged_one_is_refused(sta
     watched = Watched(context)
     page = context.new_page()
     page.goto("/settings#backups")
-    page.get_by_role("button", name=f"Restore {backup} …").click()
+    page.get_by_role("button", name=f"Restore {backup}…").click()
     question = page.get_by_role("dialog", name="Restore this backup?")
     expect(question.get_by_text(backup)).to_be_visible()
     check(page)
-    question.get_by_role("button", name="Keep everything").click()
+    question.get_by_role("button", name="Cancel").click()
     expect(question).to_be_hidden()
-    page.get_by_role("button", name=f"Restore {backup} …").click()
+    page.get_by_role("button", name=f"Restore {backup}…").click()
     question.get_by_role("button", name="Restore").click()
     expect(page.get_by_text(f"{backup} was restored.")).to_be_in_viewport()
     (replaced,) = replaced_databases(server.home)

@@ -67,6 +67,6 @@ def test_question_mark_lists_shortcuts_and_the_palette_navigates(page: Page) -> 
 def test_the_theme_is_switched_and_saved(page: Page) -> None:
     page.emulate_media(color_scheme="light")
     page.goto("/styleguide")
-    page.get_by_role("button", name="Light or dark").click()
+    page.get_by_role("button", name="Theme").click()
     page.reload()
     expect(page.locator("html")).to_have_attribute("data-theme", "dark")

@@ -14,7 +14,7 @@ from typing import Any
 import httpx
 import uvicorn
 
-from coterie.app import App, Settings, open_store
+from coterie.app import App, open_store
 from coterie.base.clock import SystemClock
 from coterie.base.paths import Paths
 from coterie.characters.identity import Identity
@@ -22,6 +22,7 @@ from coterie.eventstore.sqlite.replay import replayed_hash
 from coterie.llm.recording import ReplayProvider
 from coterie.llm.router import Models
 from coterie.llm.settings import ModelsSettings
+from coterie.settings import Settings
 from coterie.surfaces.openai_api.routes import openai_router
 from coterie.surfaces.web.server import create_web
 from coterie.surfaces.webhook.routes import webhook_router
@@ -81,7 +82,9 @@ async def open_desk(folder: Path, script: Script | None, **sections: object) -> 
                 await app.characters.save(Identity(name="Mara", persona="Mara gets things done."))
             web = create_web(app)
             web.include_router(webhook_router(app.message_router, settings.webhook, app.room_files))
-            web.include_router(openai_router(app.message_router, settings.api, SystemClock()))
+            web.include_router(
+                openai_router(app.message_router, settings.api, SystemClock(), app.api_keys, files_of=app.room_files)
+            )
             async with (
                 app.running(),
                 _serve(web) as url,

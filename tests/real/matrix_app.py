@@ -11,14 +11,14 @@ from pydantic import SecretStr
 
 from coterie.characters.workspace import Portrait
 from coterie.messaging.files import RoomFiles
+from coterie.messaging.protocol import RoomRef
 from coterie.surfaces.matrix.homeserver import Homeserver
 from coterie.surfaces.matrix.service import MatrixService
 from coterie.surfaces.matrix.settings import MatrixSettings
 from coterie.surfaces.matrix.sync import SyncLoop
 from tests.contracts.surface_app import SurfaceApp
-from tests.real.synapse import Synapse
+from tests.real.synapse import PASSWORD, Synapse
 
-PASSWORD = "a password"
 Anybody = TypeVar("Anybody", bound="MatrixUser")
 
 
@@ -110,6 +110,10 @@ class MatrixApp(SurfaceApp):
         self.portraits: dict[str, Portrait] = {}
         self._stack = AsyncExitStack()
 
+    def files_in(self, room: RoomRef) -> RoomFiles:
+        binding = self.router.chats.rooms.find(room)
+        return RoomFiles(self.workspaces / (binding.character if binding is not None else "shared"))
+
     @property
     def bot(self) -> MatrixService:
         return self._bot
@@ -117,7 +121,7 @@ class MatrixApp(SurfaceApp):
     async def connect(self) -> None:
         self._bot = MatrixService(
             self.router,
-            self.store.bus,
+            self.store,
             self.matrix,
             self.folder,
             lambda who: RoomFiles(self.workspaces / who),
@@ -139,6 +143,7 @@ class MatrixApp(SurfaceApp):
         await self.connect()
 
     async def lose_database(self) -> None:
+        """Everything that is not in the files beside it is lost, characters and people too."""
         await self.router.close()
         await self._stack.aclose()
         self._stack = AsyncExitStack()
@@ -146,7 +151,6 @@ class MatrixApp(SurfaceApp):
         for file in self.path.parent.glob("coterie.db*"):
             file.unlink()
         self.open()
-        await self.create_character()
 
     async def close(self) -> None:
         await self._stack.aclose()

@@ -19,8 +19,8 @@ from nio.crypto.attachments import decrypt_attachment, encrypt_attachment
 
 from coterie.surfaces.matrix.homeserver import Homeserver
 from coterie.surfaces.matrix.rooms import ENCRYPTION, ENCRYPTION_RULES
-from tests.real.matrix_app import PASSWORD, MatrixUser, shown_by
-from tests.real.synapse import Synapse
+from tests.real.matrix_app import MatrixUser, shown_by
+from tests.real.synapse import PASSWORD, Synapse
 
 T = TypeVar("T")
 logging.getLogger("nio").setLevel(logging.CRITICAL)

@@ -19,6 +19,8 @@ from typing import Any
 
 import httpx
 
+PASSWORD = "quiet-harbour-81"
+
 _LIMITS = (
     *("rc_message", "rc_registration", "rc_admin_redaction", "rc_room_creation", "rc_third_party_invite"),
     *("rc_media_create", "rc_presence", "rc_delayed_event_mgmt", "rc_reports", "rc_3pid_validation"),
@@ -82,13 +84,13 @@ class Synapse:
         admin = self.register(f"admin-{os.urandom(4).hex()}", admin=True)
         with httpx.Client(base_url=self.url, trust_env=False, timeout=60) as client:
             identifier = {"type": "m.id.user", "user": admin}
-            message = {"type": "m.login.password", "identifier": identifier, "password": "a password"}
+            message = {"type": "m.login.password", "identifier": identifier, "password": PASSWORD}
             token = client.post("/_matrix/client/v3/login", json=message).json()["access_token"]
             limit = {"messages_per_second": per_second, "burst_count": burst}
             path, headers = f"/_synapse/admin/v1/users/{user}/override_ratelimit", {"Authorization": f"Bearer {token}"}
             client.post(path, json=limit, headers=headers).raise_for_status()
 
-    def register(self, user: str, password: str = "a password", *, admin: bool = False) -> str:
+    def register(self, user: str, password: str = PASSWORD, *, admin: bool = False) -> str:
         """By the shared-secret admin call; returns the user id."""
         with httpx.Client(base_url=self.url, trust_env=False, timeout=60) as client:
             nonce = client.get("/_synapse/admin/v1/register").json()["nonce"]

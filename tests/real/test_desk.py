@@ -219,5 +219,6 @@ async def test_the_desk_with_the_embedded_model(tmp_path: Path) -> None:
                 await asyncio.sleep(0.2)
                 events = [event.kind for event in server.app.store.reader.read(limit=1_000)]
         await server.app.message_router.wait_idle()
-        assert server.receiver.texts[0] == answer["text"]
+        # On a slow machine a notice that the answer takes long comes before it.
+        assert answer["text"] in server.receiver.texts[:2]
         assert (await server.ask("GET", desk))["spent_today"]["calls"] >= 3

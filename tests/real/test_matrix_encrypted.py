@@ -5,12 +5,16 @@ The homeserver's database is searched: no message may be readable there.
 
 from __future__ import annotations
 
+import asyncio
+import hashlib
 import json
 import os
 from contextlib import AbstractAsyncContextManager
 from pathlib import Path
 
 import pytest
+from nio.api import Api
+from nio.crypto.sas import Sas
 
 from coterie.base.ids import new_id
 from coterie.eventstore.sqlite.database import KeyPath
@@ -18,12 +22,13 @@ from coterie.messaging.errors import PlatformUnreachable
 from coterie.messaging.protocol import OutgoingMessage, OutgoingReaction
 from coterie.surfaces.matrix.crypto import machine
 from coterie.surfaces.matrix.crypto.key_requests import PendingEvents
-from coterie.surfaces.matrix.crypto.primitives import has_signature
+from coterie.surfaces.matrix.crypto.primitives import has_signature, to_base64
+from coterie.surfaces.matrix.crypto.verification import _EMOJI
 from coterie.surfaces.matrix.homeserver import Homeserver, Json
 from coterie.surfaces.matrix.schemas import SURFACE, room_ref
 from coterie.surfaces.matrix.service import UNREAD
 from tests.real.matrix_app import MatrixApp, MatrixUser, app_with
-from tests.real.second_client import EncryptedMatrixUser
+from tests.real.second_client import EncryptedMatrixUser, run_in_loop
 from tests.real.synapse import Synapse
 
 pytestmark = pytest.mark.timeout(600)
@@ -100,9 +105,9 @@ async def test_p7_a_member_who_left_cannot_read_later_messages(synapse: Synapse,
         await ana.server.call("POST", f"/_matrix/client/v3/rooms/{room}/invite", {"user_id": eve.user})
         await eve.accept_invites()
         await app.settle(1)
-        await ana.say(room, "with her")
+        await ana.say(room, "with her, Echo")  # in a room of several, a character is addressed
         await app.settle()
-        assert (await eve.shown(room, app.bot_user))[-1].startswith("with her [")
+        assert (await eve.shown(room, app.bot_user))[-1].startswith("with her, Echo [")
         await eve.server.leave(room)
         await app.settle(1)
         await ana.say(room, "without her")
@@ -260,3 +265,46 @@ def drop_room_keys(app: MatrixApp) -> dict[KeyPath, str | None]:
 
 def restore_room_keys(app: MatrixApp, keys: dict[KeyPath, str | None]) -> None:
     app.bot.crypto._keystore.put(keys)
+
+
+async def test_p7_another_client_verifies_the_account_by_emoji(
+    synapse: Synapse, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # nio names the code with the known error in its base64, but calculates without the error; and it writes the
+    # commitment in hexadecimal digits, where the specification has base64.
+    monkeypatch.setattr(Sas, "_mac_normal", "hkdf-hmac-sha256.v2")
+    monkeypatch.setattr(Sas, "_mac_v1", ["hkdf-hmac-sha256.v2"])
+
+    def check_commitment(self: Sas, key: str) -> bool:
+        start = Api.to_canonical_json(self.start_verification().content)
+        return bool(self.commitment == to_base64(hashlib.sha256(f"{key}{start}".encode()).digest()))
+
+    monkeypatch.setattr(Sas, "_check_commitment", check_commitment)
+    async with app_on(synapse, tmp_path) as (app, ana):
+        room = await first_room(app, ana)
+        await ana.say(room, "hello")
+        await app.settle()
+        await ana.sync()
+        client = ana.client
+        device = next(iter(client.device_store.active_user_devices(app.bot_user)))
+        assert not client.olm.is_device_verified(device)
+        await run_in_loop(client.start_key_verification(device))
+        (transaction,) = client.key_verifications
+        verification = client.key_verifications[transaction]
+        async with asyncio.timeout(60):
+            while not (app.bot.questions() and verification.established_sas):
+                await app.following.sync_once(0)
+                await ana.sync()
+        (question,) = app.bot.questions()
+        assert question.id == transaction and app.bot_user not in question.text
+        # nio takes the indices of the emoji for bytes to divide once more.
+        indices = verification.established_sas.bytes(verification._extra_info).emoji_indices
+        assert question.text.endswith(": " + ", ".join(_EMOJI[index] for index in indices))
+        await run_in_loop(client.confirm_short_auth_string(transaction))
+        assert await app.bot.answer(transaction, matches=True)
+        async with asyncio.timeout(60):
+            while not (app.bot.crypto.verifications.verified_by and verification.verified):
+                await app.following.sync_once(0)
+                await ana.sync()
+        assert app.bot.crypto.verifications.verified_by == [ana.user] and client.olm.is_device_verified(device)
+        assert not await app.bot.answer(transaction, matches=True)

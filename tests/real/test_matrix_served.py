@@ -16,9 +16,8 @@ import pytest
 
 from coterie.base.ids import new_id
 from tests.e2e.server_process import Server, coterie
-from tests.real.matrix_app import PASSWORD
 from tests.real.second_client import EncryptedMatrixUser
-from tests.real.synapse import Synapse
+from tests.real.synapse import PASSWORD, Synapse
 
 pytestmark = [pytest.mark.xdist_group("embedded"), pytest.mark.timeout(600)]
 RECIPE = Path(__file__).parents[2] / "docs/how-to/matrix.md"

@@ -12,7 +12,7 @@ import httpx
 import pytest
 from fastapi import FastAPI
 
-from coterie.app import App, Settings, open_store
+from coterie.app import App, open_store
 from coterie.base.clock import SystemClock
 from coterie.base.paths import Paths
 from coterie.eventstore.sqlite.replay import replayed_hash
@@ -21,6 +21,7 @@ from coterie.llm.messages import CompletionRequest
 from coterie.llm.recording import RecordedCall, ReplayProvider
 from coterie.llm.router import Models
 from coterie.llm.settings import ModelsSettings
+from coterie.settings import Settings
 from coterie.surfaces.web.server import create_web
 from tests.modes.story.conftest import ScriptedModel
 

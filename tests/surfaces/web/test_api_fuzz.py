@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import httpx
 import pytest
 
-from bench.lib.api_fuzzer import ApiFuzzer, fill
+from bench.lib.api_fuzzer import ApiFuzzer, fill, page_routes
 from bench.lib.server_process import serving
 from tests.surfaces.web.conftest import Web
 
@@ -16,7 +17,11 @@ def test_every_route_answers_as_described_whatever_is_sent(tmp_path: Path) -> No
     with serving(tmp_path) as server:
         cookies = server.log_in()
         schema = httpx.get(f"{server.address}/openapi.json", cookies=cookies, timeout=60).json()
-        fuzzer = ApiFuzzer(server.address, schema, fill(server.address, cookies))
+        ids = fill(server, cookies)
+        routes = [*schema["paths"], *(route.path for route in page_routes())]
+        assert {name for path in routes for name in re.findall(r"\{(\w+)", path)} <= {name for name in ids if ids[name]}
+        fuzzer = ApiFuzzer(server.address, schema, ids)
+        fuzzer.run_pages(page_routes(), cookies, examples=3)
         fuzzer.run(cookies, examples=2)
         fuzzer.run({}, examples=1, number=2)
     result = fuzzer.result

@@ -53,7 +53,11 @@ LARGE_INTEGERS = (2**63, -(2**63) - 1, 10**30, int("9" * 4_000))
 def client(web: Web) -> Iterator[httpx.AsyncClient]:
     """The API with the routes of all surfaces; an error is a response, as on a real server."""
     web.asgi.include_router(webhook_router(web.app.message_router, WebhookSettings(), web.app.room_files))
-    web.asgi.include_router(openai_router(web.app.message_router, ApiSettings(), SystemClock()))
+    web.asgi.include_router(
+        openai_router(
+            web.app.message_router, ApiSettings(), SystemClock(), web.app.api_keys, files_of=web.app.room_files
+        )
+    )
     transport = httpx.ASGITransport(web.asgi, raise_app_exceptions=False)
     yield httpx.AsyncClient(transport=transport, base_url="http://127.0.0.1:8000")
 
@@ -91,7 +95,7 @@ async def test_a_time_that_a_model_proposes_never_breaks_the_form(
 
 async def test_the_latest_accepted_time_can_be_moved_on_and_shown(web: Web, client: httpx.AsyncClient) -> None:
     _, chat = await web.begin(time="8999-12-31T23:59")
-    web.script.shapes["SceneCheck"] = {"minutes": 10_080}
+    web.script.shapes["TurnAnalysis"] = {"minutes": 10_080}
     for _ in range(3):
         await web.say(chat, "The weeks pass.")
     await check_pages(client, (*PAGES, chat, f"{chat}/drawer", f"{chat}/export?format=jsonl"))
@@ -135,40 +139,50 @@ async def test_a_schedule_out_of_range_is_refused(web: Web, client: httpx.AsyncC
     assert (await client.get(f"/desk/{chat}/schedules")).json() == []
 
 
-def integers_in(schema: Any, components: dict[str, Any], path: str) -> Iterator[tuple[str, dict[str, Any]]]:
-    """Every integer of a JSON schema, with where it is."""
+def values_in(schema: Any, kind: str, components: dict[str, Any], path: str) -> Iterator[tuple[str, dict[str, Any]]]:
+    """Every part of a JSON schema that describes a value of this type, with where it is."""
     if isinstance(schema, list):
         for one in schema:
-            yield from integers_in(one, components, path)
+            yield from values_in(one, kind, components, path)
         return
     if not isinstance(schema, dict):
         return
     if reference := schema.get("$ref"):
         name = reference.rpartition("/")[2]
         if f"/{name}/" not in path:
-            yield from integers_in(components.get(name, {}), components, f"{path}/{name}/")
+            yield from values_in(components.get(name, {}), kind, components, f"{path}/{name}/")
         return
-    if schema.get("type") == "integer":
+    if schema.get("type") == kind:
         yield path, schema
     for key, part in schema.items():
-        yield from integers_in(part, components, f"{path}.{key}")
+        yield from values_in(part, kind, components, f"{path}.{key}")
 
 
-async def test_every_integer_of_a_request_has_a_range_that_can_be_stored(web: Web, client: httpx.AsyncClient) -> None:
+async def unlimited_values(client: httpx.AsyncClient, kind: str, limits: set[str], parts: tuple[str, ...]) -> list[str]:
+    """Where requests have values of a type without one of these limits."""
     document = (await client.get("/openapi.json")).json()
-    components = document["components"]["schemas"]
-    integers = [
-        found
+    found = [
+        value
         for path, methods in document["paths"].items()
         for method, operation in methods.items()
-        for part in ("parameters", "requestBody")
-        for found in integers_in(operation.get(part, {}), components, f"{method} {path} ")
+        for part in parts
+        for value in values_in(operation.get(part, {}), kind, document["components"]["schemas"], f"{method} {path} ")
     ]
-    assert len(integers) > 20
-    unlimited = [
-        where for where, schema in integers if not {"maximum", "exclusiveMaximum", "const", "enum"} & schema.keys()
-    ]
-    assert unlimited == []
+    assert len(found) > 20
+    return [where for where, schema in found if not limits & schema.keys()]
+
+
+async def test_every_integer_of_a_request_has_a_range_that_can_be_stored(client: httpx.AsyncClient) -> None:
+    limits = {"maximum", "exclusiveMaximum", "const", "enum"}
+    assert await unlimited_values(client, "integer", limits, ("parameters", "requestBody")) == []
+
+
+async def test_every_text_and_list_of_a_request_has_a_maximum_length(client: httpx.AsyncClient) -> None:
+    """Paths and names of branches of megabytes took minutes, in which the server answered nobody. Addresses are short:
+    the head of a request is limited as a whole."""
+    limits = {"maxLength", "const", "enum", "pattern", "format"}
+    assert await unlimited_values(client, "string", limits, ("requestBody",)) == []
+    assert await unlimited_values(client, "array", {"maxItems"}, ("requestBody",)) == []
 
 
 def filled_path(route: APIRoute, values: dict[str, str]) -> str:
@@ -322,7 +336,8 @@ def limits_in(schema: Any, components: dict[str, Any], path: str) -> Iterator[st
     """Every limit of a JSON schema, by where it is."""
     for part, where in parts_of(schema, components, path):
         for limit in ("maxLength", "minLength", "pattern", "maxItems", "minItems", "maximum", "minimum"):
-            if limit in part:
+            is_of_tuple = "prefixItems" in part and limit in ("maxItems", "minItems")
+            if limit in part and not is_of_tuple:
                 yield f"{where} {limit}"
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from collections.abc import Iterator
 from typing import Any
 
@@ -106,3 +107,84 @@ async def test_a_page_with_very_long_messages_is_shown(web: Web, unit: str) -> N
     assert page.text.count('class="turn-text prose"') == 3
     for path in ("/", "/chats", "/search?q=a", "/memory"):
         assert (await web.client.get(path, headers={"Accept": "text/html"})).status_code < 400
+
+
+def large_files() -> dict[str, tuple[str, bytes]]:
+    """By route: what is asked for, and a file that takes long to read; `{character}` is the id of one."""
+    entries = {str(number): {"uid": number, "key": ["lamp"], "content": "x"} for number in range(9_000)}
+    preset = {"temp": 0.7, "stop": "[" * 100_000, "other": [[]] * 100_000}
+    return {
+        "/characters/import": ("/characters/import", hostile_inputs.many_values_card(200_000)),
+        "/characters/{character_id}/chats/import": (
+            "/characters/{character}/chats/import",
+            hostile_inputs.identical_chat(1_000),
+        ),
+        "/memories/import": ("/memories/import?owner={character}", hostile_inputs.junk_memories(200_000)),
+        "/lorebooks/import": ("/lorebooks/import", json.dumps({"entries": entries}).encode()),
+        "/models/samplers/import": ("/models/samplers/import?name=own", json.dumps(preset).encode()),
+    }
+
+
+ONLY_STORED = ("/picture", "/webhook/files")
+"""The ends of routes of whose files the first bytes say what they are; a thread or the disk takes the rest."""
+
+
+async def test_every_file_that_is_uploaded_is_read_in_another_process(
+    web: Web, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def run(self: offload.WorkerPool, what: str, seconds: float, function: Any, *args: Any, **more: Any) -> Any:
+        in_workers.append(what)
+        return await original(self, what, seconds, function, *args, **more)
+
+    in_workers: list[str] = []
+    original = offload.WorkerPool.run
+    monkeypatch.setattr(offload.WorkerPool, "run", run)
+    character = (await web.client.post("/characters", json={"name": "Ada"})).json()["id"]
+    files = large_files()
+    uploads = {
+        path
+        for path, methods in web.asgi.openapi()["paths"].items()
+        for operation in methods.values()
+        if "application/octet-stream" in operation.get("requestBody", {}).get("content", {})
+    }
+    assert {path for path in uploads if not path.endswith(ONLY_STORED)} == files.keys()
+    for path, data in files.values():
+        in_workers.clear()
+        answer = await _import(web, path.replace("{character}", character), data)
+        assert answer.status_code == 201, (path, answer.text)
+        assert in_workers, path
+
+
+async def test_a_lorebook_beyond_the_limits_is_refused(web: Web) -> None:
+    entry = {"key": ["lamp"], "content": "x"}
+    for document in (
+        {"entries": {str(number): entry for number in range(10_001)}},
+        {"entries": [{"keys": ["lamp"], "content": "x" * 10_000_001}]},
+    ):
+        answer = await _import(web, "/lorebooks/import", json.dumps(document).encode())
+        assert answer.status_code == 413, answer.text
+        assert set(answer.json()) == {"error", "fix"}
+    assert await web.get("/lorebooks") == []
+
+
+@pytest.mark.timeout(60)
+async def test_the_entries_of_a_large_lorebook_are_shown(web: Web) -> None:
+    """When each entry was searched for in the list of all, this took a minute."""
+    entries = {str(number): {"uid": number, "key": [f"lamp {number}"], "content": "x"} for number in range(10_000)}
+    answer = await _import(web, "/lorebooks/import", json.dumps({"entries": entries}).encode())
+    shown = await web.get(f"/lorebooks/{answer.json()['id']}")
+    assert len(shown["fields"]) == 10_000
+
+
+@pytest.mark.timeout(120)
+async def test_a_comparison_of_very_many_lines_is_cut_and_says_so(web: Web) -> None:
+    """All lines of a document of one megabyte took half a minute, in which nobody else was answered."""
+    workspace = (await web.client.post("/draft/workspaces", json={"name": "A book"})).json()["id"]
+    base = f"/draft/workspaces/{workspace}"
+    first = await web.client.put(f"{base}/documents/a.md", json={"text": "a\n" * 50_000})
+    await web.post(f"{base}/branches", {"name": "try", "source": "main"}, status=201)
+    changed = {"text": "b\n" * 50_000, "base": first.json()["base"], "branch": "try"}
+    assert (await web.client.put(f"{base}/documents/a.md", json=changed)).status_code == 200
+    page = await web.client.get(f"{base}/compare?source=try&target=main", headers={"Accept": "text/html"})
+    assert page.text.count('class="diff-line') < 2_001
+    assert "98,001 more lines differ." in page.text

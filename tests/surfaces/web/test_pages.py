@@ -73,7 +73,7 @@ async def lived_in(web: Web, words: str) -> dict[str, str]:
     opening = {"title": words, "place": {"name": words}, "weather": words, "facts": [words], "greeting": words}
     chat = (await web.post(f"/characters/{character}/kickoff", opening, status=201))["id"]
     web.script.replies = [words]
-    web.script.shapes["StateUpdate"] = words
+    web.script.shapes["TurnAnalysis"] = words
     said = await web.say(f"/chats/{chat}", f"walnuts {words}")
     app = web.app
     app.memory.add_many(
@@ -183,7 +183,6 @@ async def test_s29_a_key_is_never_on_the_settings_page(web: Web, monkeypatch: py
     await web.client.put("/you", json={"name": "Ana"})
     text = await html(web, "/settings")
     assert "sk-very-secret" not in text
-    assert "environment variable COTERIE_MODELS__API_KEY" in text
 
 
 async def test_m7_a_page_of_memories_leads_to_the_next(web: Web) -> None:
@@ -205,3 +204,19 @@ async def test_m7_a_page_of_memories_leads_to_the_next(web: Web) -> None:
 async def test_a_missing_path_shows_an_error_page(web: Web, path: str) -> None:
     text = await html(web, path, status=404)
     assert "Go home" in text
+
+
+async def test_l10_a_chat_with_the_bundled_model_says_so_and_shows_the_way_to_a_better_one(web: Web) -> None:
+    character = await author(web)
+    chat = (await web.client.post(f"/characters/{character}/kickoff", json={"place": {"name": "the jetty"}})).json()[
+        "id"
+    ]
+    other = [await html(web, f"/chats/{chat}"), (await web.client.get(f"/chats/{chat}/drawer", headers=BROWSER)).text]
+    assert not any("/settings#models" in page for page in other)
+    web.app.models.settings.roles.clear()
+    assert '<a id="demo-model" href="/settings#models">Demo model: connect a better one</a>' in await html(
+        web, f"/chats/{chat}"
+    )
+    drawer = (await web.client.get(f"/chats/{chat}/drawer", headers=BROWSER)).text
+    assert "Facts and summaries: not with this model." in drawer
+    assert 'href="/settings#models"' in drawer

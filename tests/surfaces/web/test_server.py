@@ -3,7 +3,7 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import AsyncIterator
-from typing import Any
+from typing import Any, cast
 
 import httpx
 import pytest
@@ -12,29 +12,37 @@ from pydantic import SecretStr
 from coterie.base.errors import ConfigError, CoterieError, DiskFull
 from coterie.base.redaction import redact
 from coterie.base.supervisor import TaskState
+from coterie.characters import ApiKeys, CharacterPictures, Lorebooks, Personas, PictureFiles
 from coterie.characters.people import People, Visits
-from coterie.characters.service import Characters
+from coterie.characters.service import Character, Characters
 from coterie.characters.workspace import Workspaces
 from coterie.conversation.feed import Feed
 from coterie.eventstore import Store
 from coterie.llm.router import Models
 from coterie.memory import Memory
+from coterie.messaging import Messenger
 from coterie.modes.crowd import CrowdService
 from coterie.modes.desk import DeskService
 from coterie.modes.draft import DraftService
 from coterie.modes.story import CharacterImporter, StoryService
+from coterie.modes.story.sillytavern.importer import SillyTavernImporter
 from coterie.ops.backups import BackupService
 from coterie.ops.health import Health
+from coterie.ops.model_setup import ModelSetup
 from coterie.ops.settings_editor import SettingsEditor
 from coterie.surfaces.web.server import create_web
 from tests.surfaces.web.conftest import Web
+
+
+class NoCharacters:
+    def all(self) -> list[Character]:
+        return []
 
 
 class FakeServices:
     """Services whose state the test decides."""
 
     store: Store
-    characters: Characters
     people: People
     visits: Visits
     memory: Memory
@@ -47,10 +55,19 @@ class FakeServices:
     feed: Feed
     models: Models
     settings_editor: SettingsEditor
+    model_setup: ModelSetup
+    api_keys: ApiKeys
     backups: BackupService
+    messengers: dict[str, Messenger]
+    lorebooks: Lorebooks
+    personas: Personas
+    pictures: PictureFiles
+    character_pictures: CharacterPictures
+    sillytavern: SillyTavernImporter
     code_minutes = 15
 
     def __init__(self) -> None:
+        self.characters = cast(Characters, NoCharacters())
         self.now = Health("ok")
         self.error: CoterieError | None = None
 

@@ -6,7 +6,7 @@ import asyncio
 import gc
 import signal
 import socket
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import AbstractAsyncContextManager, contextmanager
 from functools import partial
 from typing import NamedTuple
@@ -20,12 +20,19 @@ from starlette.middleware.gzip import GZipMiddleware
 from coterie import __version__
 from coterie.base.errors import InUse
 from coterie.base.ids import new_id
+from coterie.surfaces.web.characters.imports import pages as import_pages
+from coterie.surfaces.web.characters.imports import router as imports_router
+from coterie.surfaces.web.characters.lorebooks import pages as lorebook_pages
+from coterie.surfaces.web.characters.lorebooks import router as lorebooks_router
 from coterie.surfaces.web.characters.pages import router as character_pages
-from coterie.surfaces.web.characters.routes import files_router, portrait_router
+from coterie.surfaces.web.characters.pictures import router as character_pictures_router
+from coterie.surfaces.web.characters.routes import PortraitMiddleware, files_router, portrait_router
 from coterie.surfaces.web.characters.routes import router as characters_router
 from coterie.surfaces.web.crowd.pages import crowd_fragments as crowd_fragments
+from coterie.surfaces.web.crowd.pages import overlay_pages as crowd_overlay_pages
 from coterie.surfaces.web.crowd.pages import router as crowd_pages
 from coterie.surfaces.web.crowd.routes import events_router as crowd_events_router
+from coterie.surfaces.web.crowd.routes import overlay_router as crowd_overlay_router
 from coterie.surfaces.web.crowd.routes import router as crowd_router
 from coterie.surfaces.web.desk.pages import router as desk_pages
 from coterie.surfaces.web.desk.routes import router as desk_router
@@ -40,7 +47,15 @@ from coterie.surfaces.web.ops.pages import router as ops_pages
 from coterie.surfaces.web.ops.routes import backups_router
 from coterie.surfaces.web.ops.routes import router as ops_router
 from coterie.surfaces.web.server_settings import ServerSettings
+from coterie.surfaces.web.settings.messengers import pages as messenger_pages
+from coterie.surfaces.web.settings.messengers import router as messengers_router
+from coterie.surfaces.web.settings.model_routes import pages as model_pages
+from coterie.surfaces.web.settings.model_routes import prompts_router
+from coterie.surfaces.web.settings.model_routes import router as models_router
 from coterie.surfaces.web.settings.pages import router as settings_pages
+from coterie.surfaces.web.settings.personas import pages as persona_pages
+from coterie.surfaces.web.settings.personas import pictures_router
+from coterie.surfaces.web.settings.personas import router as personas_router
 from coterie.surfaces.web.settings.routes import owner_router, people_router
 from coterie.surfaces.web.settings.routes import router as settings_router
 from coterie.surfaces.web.shared.access import GuestAccess, SecurityMiddleware, guest_tokens
@@ -58,9 +73,11 @@ from coterie.surfaces.web.shared.live_updates import router as live_router
 from coterie.surfaces.web.shared.login import LoginMiddleware, Sessions, login_routes
 from coterie.surfaces.web.shared.templates import available_items
 from coterie.surfaces.web.story.live import router as chat_events_router
+from coterie.surfaces.web.story.model_panel import pages as model_panel_pages
+from coterie.surfaces.web.story.model_panel import router as model_panel_router
 from coterie.surfaces.web.story.pages import prompt_pages, search_pages
 from coterie.surfaces.web.story.pages import router as chat_pages
-from coterie.surfaces.web.story.routes import drawer_router, search_router, turns_router
+from coterie.surfaces.web.story.routes import drawer_router, search_router, shortcuts_router, turns_router
 from coterie.surfaces.web.story.routes import router as chats_router
 
 # The server
@@ -72,9 +89,15 @@ class ServerExit(NamedTuple):
 
 
 def run_server(
-    web: FastAPI, settings: ServerSettings, *, within: AbstractAsyncContextManager[None], anew: bool = False
+    web: FastAPI,
+    settings: ServerSettings,
+    *,
+    within: AbstractAsyncContextManager[None],
+    anew: bool = False,
+    on_listening: Callable[[str, int], None] = lambda host, port: None,
 ) -> ServerExit:
     """Run until a signal. A port in use is an error before anything starts; `within` is entered first and left last.
+    `on_listening` is called with the address.
 
     `anew`: the caller restarts the server at the same port, so that a page may request it.
     """
@@ -100,17 +123,24 @@ def run_server(
             log_level="warning",
             access_log=False,
             lifespan="off",
+            proxy_headers=bool(settings.trusted_proxies),
+            forwarded_allow_ips=list(settings.trusted_proxies),
             timeout_graceful_shutdown=settings.drain_s,
         )
         server = uvicorn.Server(config)
         if anew:
             web.state.start_anew = partial(setattr, server, "should_exit", True)
         with _signals_stop(server) as signals:
-            asyncio.run(_serve(server, listener, within))
+            asyncio.run(_serve(server, listener, within, on_listening))
         return ServerExit(port, bool(signals))
 
 
-async def _serve(server: uvicorn.Server, listener: socket.socket, within: AbstractAsyncContextManager[None]) -> None:
+async def _serve(
+    server: uvicorn.Server,
+    listener: socket.socket,
+    within: AbstractAsyncContextManager[None],
+    on_listening: Callable[[str, int], None],
+) -> None:
     # Not a lifespan of the framework, which would turn an error at startup into a traceback.
     async with within:
         # What is loaded at the start stays: scanning it took 50 ms each time, in the middle of a reply.
@@ -118,6 +148,7 @@ async def _serve(server: uvicorn.Server, listener: socket.socket, within: Abstra
         gc.freeze()
         listener.listen(server.config.backlog)  # before the address is printed, so that an early client can connect
         host, port = listener.getsockname()[:2]
+        on_listening(host, port)
         print(f"Coterie is at http://{f'[{host}]' if ':' in host else host}:{port}  (Ctrl-C stops it)", flush=True)
         await server.serve(sockets=[listener])
 
@@ -145,33 +176,50 @@ _PAGES = (
     home_pages,
     about_router,
     chat_pages,
+    model_panel_pages,
     desk_pages,
     draft_pages,
     join_pages,
     live_router,
     character_pages,
+    import_pages,
+    lorebook_pages,
     portrait_router,
     settings_pages,
+    persona_pages,
+    pictures_router,
+    model_pages,
+    messenger_pages,
     memory_pages,
     ops_pages,
     search_pages,
     prompt_pages,
     crowd_pages,
     crowd_fragments,
+    crowd_overlay_pages,
 )
 # Files come before characters: /characters/import is not a character called import.
 _API = (
     files_router,
+    imports_router,
+    personas_router,
     owner_router,
     people_router,
+    messengers_router,
     characters_router,
+    character_pictures_router,
+    lorebooks_router,
     chats_router,
     drawer_router,
     turns_router,
     search_router,
+    shortcuts_router,
     memories_router,
     ops_router,
     settings_router,
+    model_panel_router,
+    models_router,
+    prompts_router,
     backups_router,
     chat_events_router,
     draft_router,
@@ -179,6 +227,7 @@ _API = (
     threads_router,
     crowd_router,
     crowd_events_router,
+    crowd_overlay_router,
     desk_router,
     guests_router,
 )
@@ -189,11 +238,12 @@ def create_web(
     password: SecretStr | None = None,
     keyed: tuple[str, ...] = (),
     body_limits: BodyLimits | None = None,
+    local_key: str = "",
 ) -> FastAPI:
     """With a password every request needs a login; without one, only this machine is admitted. A guest with a link is
     admitted to the routes that are declared for guests.
 
-    `keyed` are path prefixes whose routes check a key themselves.
+    `keyed` are path prefixes whose routes check a key themselves; `local_key` admits commands of this machine.
     """
     web = FastAPI(
         title="Coterie",
@@ -206,16 +256,21 @@ def create_web(
     web.state.services = services
     web.state.rail = available_items(_PAGES)
     web.state.start_anew = None
+    web.state.confirmations = None
     web.state.run = new_id()
     web.state.max_streams = ConnectionLimits().streams
+    web.add_middleware(PortraitMiddleware, services=services)
     web.add_middleware(BodyLimitMiddleware, limits=body_limits)
     web.add_middleware(GZipMiddleware, minimum_size=1_000, compresslevel=6)
     sessions: Sessions | None = None
     if password is not None:
         sessions = Sessions(password.get_secret_value())
+        web.state.confirmations = sessions
         web.include_router(login_routes(sessions))
     guests = GuestAccess((*_PAGES, *_API), services)
-    web.add_middleware(LoginMiddleware, sessions=sessions, guests=guests, keyed=keyed)
+    web.add_middleware(
+        LoginMiddleware, sessions=sessions, guests=guests, keyed=("/overlay", *keyed), local_key=local_key
+    )
     web.add_middleware(SecurityMiddleware, any_name=password is not None)
     web.add_middleware(ErrorMiddleware)
     add_error_handlers(web)

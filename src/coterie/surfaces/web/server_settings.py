@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from ipaddress import ip_network
 from typing import ClassVar
 
 from pydantic import Field, SecretStr, field_validator
 
-from coterie.base.config import Section
+from coterie.base.config import PageSetting, ProtectedSetting, Section
 from coterie.base.errors import ConfigError
 from coterie.base.values import is_loopback
 
@@ -17,14 +18,27 @@ class ServerSettings(Section):
     SHORTEST: ClassVar = 8
     """Characters that a password must have."""
 
-    host: str = "127.0.0.1"
+    host: ProtectedSetting[str] = "127.0.0.1"
     """The address to listen on; one that other machines can reach needs a password."""
-    port: int = Field(default=8000, ge=0, le=65535)
+    port: ProtectedSetting[int] = Field(default=8000, ge=0, le=65535)
     """The port; 0 picks a free one."""
-    password: SecretStr | None = None
+    password: ProtectedSetting[SecretStr | None] = None
     """The login password; `coterie password` sets it. Without one, only this machine is admitted."""
-    drain_s: int = Field(default=10, ge=0)
+    trusted_proxies: ProtectedSetting[tuple[str, ...]] = ()
+    """Addresses or networks of reverse proxies whose `X-Forwarded-For` and `X-Forwarded-Proto` count, such as
+    `127.0.0.1`. Without them, every request comes from the address that it was sent from."""
+    drain_s: PageSetting[int] = Field(default=10, ge=0)
     """How long open requests may take to finish when the server stops."""
+
+    @field_validator("trusted_proxies")
+    @classmethod
+    def _addresses(cls, value: tuple[str, ...]) -> tuple[str, ...]:
+        for address in value:
+            try:
+                ip_network(address)
+            except ValueError:
+                raise ValueError(f"should be addresses or networks like 10.0.0.0/8, not {address!r}") from None
+        return value
 
     @field_validator("password")
     @classmethod

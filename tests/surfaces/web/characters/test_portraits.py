@@ -53,6 +53,28 @@ async def test_only_a_picture_is_a_portrait(web: Web, data: bytes) -> None:
 
 
 async def test_without_a_portrait_initials_are_shown(web: Web) -> None:
-    character = (await web.post("/characters/ready/maren", status=201))["id"]
+    character = (await web.post("/characters", {"name": "Ada Lovelace"}, status=201))["id"]
     assert (await web.client.get(f"/characters/{character}/portrait")).status_code == 404
-    assert "<span>MO</span>" in (await web.client.get("/characters", headers={"Accept": "text/html"})).text
+    assert "<span>AL</span>" in (await web.client.get("/characters", headers={"Accept": "text/html"})).text
+
+
+async def test_a_ready_made_character_has_a_drawn_portrait_that_runs_nothing(web: Web) -> None:
+    shown = (await web.client.get("/characters/new", headers={"Accept": "text/html"})).text
+    assert 'src="/characters/ready/maren/portrait"' in shown
+    character = (await web.post("/characters/ready/maren", status=201))["id"]
+    for path in (f"/characters/{character}/portrait", "/characters/ready/io/portrait"):
+        answer = await web.client.get(path)
+        assert (answer.status_code, answer.headers["content-type"]) == (200, "image/svg+xml")
+        assert answer.headers["content-security-policy"].endswith("; sandbox")
+        assert b"<script" not in answer.content
+    assert (await web.client.get("/characters/ready/nobody/portrait")).status_code == 404
+
+
+async def test_portraits_are_shown_wherever_a_character_is_named(web: Web) -> None:
+    character = (await web.post("/characters/ready/maren", status=201))["id"]
+    other = (await web.post("/characters", {"name": "Ada Lovelace"}, status=201))["id"]
+    for host in (character, other):
+        await web.post(f"/characters/{host}/kickoff", {"title": "The lamp"}, status=201)
+    page = (await web.client.get("/chats", headers={"Accept": "text/html"})).text
+    assert page.count(f'src="/characters/{character}/portrait?of=') == 1
+    assert "AL</span>" in page  # by the name, each its own

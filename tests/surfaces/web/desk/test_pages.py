@@ -71,3 +71,37 @@ async def test_d16_without_a_sandbox_commands_are_refused_everywhere_with_the_re
     await asyncio.to_thread(_doctor)  # it has an event loop of its own
     findings = [json.loads(line) for line in capsys.readouterr().out.splitlines() if line.startswith("{")]
     assert any(one["about"] == "Sandbox" and reason in one["what"] and one["fix"] for one in findings)
+
+
+async def test_the_files_that_workers_made_are_listed_and_downloaded(tmp_path: Path) -> None:
+    def write(kind: str, request: CompletionRequest) -> Line:
+        prompt = "\n".join(message.text for message in request.prompt.messages)
+        if kind == "worker":
+            made = [
+                {"action": "write", "path": path, "text": "<script>1</script>"} for path in ("notes/plan.html", ".x")
+            ]
+            return "Written." if "plan.html" in prompt else calls(*(("file", one) for one in made))
+        if request.prompt.messages[-1].text == "go":
+            return calls(("spawn_worker", {"task": "write"}), ("reply", {"text": "Yes."}))
+        return calls(("skip", {}))
+
+    async with open_desk(tmp_path / "home", Script(respond=write)) as open_:
+        desk = f"/desk/{(await open_.ask('POST', '/desk', {'character': 'Mara'}, 201))['id']}"
+        assert await open_.ask("GET", f"{desk}/files") == []
+        await open_.ask("POST", f"{desk}/messages?wait=true", {"text": "go"})
+        await open_.until(f"{desk}/processes", lambda found: found and found[0]["state"] == "done")
+        (file,) = await open_.ask("GET", f"{desk}/files")  # without the hidden one
+        assert (file["name"], file["size"]) == ("notes/plan.html", 18)
+        shown = (await open_.client.get(f"{desk}/activity", headers=PAGE)).text
+        assert f'href="{desk}/files/notes/plan.html"' in shown
+        answer = await open_.client.get(f"{desk}/files/notes/plan.html")
+        assert answer.text == "<script>1</script>"
+        assert answer.headers["content-type"] == "application/octet-stream"
+        assert answer.headers["content-disposition"].startswith("attachment")
+        (tmp_path / "secret.txt").write_text("secret")
+        (next(tmp_path.rglob("plan.html")).parent / "link.txt").symlink_to(tmp_path / "secret.txt")
+        for path in ("notes/link.txt", "..%2f..%2fcoterie.db", "%2fetc%2fpasswd", "none.txt", "notes"):
+            refused = await open_.client.get(f"{desk}/files/{path}")
+            assert refused.status_code in (400, 403, 404, 409, 422), path
+            assert "secret" not in refused.text and "root:" not in refused.text
+        assert [one["name"] for one in await open_.ask("GET", f"{desk}/files")] == ["notes/plan.html"]

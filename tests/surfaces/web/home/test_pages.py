@@ -37,7 +37,7 @@ async def say_at_the_desk(web: Web, room: str, character: str, text: str) -> Non
 async def test_a_new_instance_explains_each_mode_and_has_an_empty_inbox(web: Web) -> None:
     character = await at_home(web)
     text = await html(web, "/")
-    assert "Nothing is waiting." in text
+    assert "Nothing new." in text
     assert f'href="/characters/{character}"' in text
     assert text.count('class="home-intro"') == 4
     for path in ("/characters", "/draft", "/crowd", "/desk", "/about"):

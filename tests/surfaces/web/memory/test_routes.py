@@ -85,10 +85,10 @@ async def test_m7_export_and_import_as_lines(web: Web) -> None:
 
 
 async def test_s16_the_score_of_each_recalled_memory_is_shown_per_turn(web: Web) -> None:
-    _, chat = await web.begin()
-    await web.say(chat, "My sister keeps bees.")
-    for number in range(8):
-        await web.say(chat, f"Number {number}.")
+    character, earlier = await web.begin()
+    await web.say(earlier, "My sister keeps bees.")
+    begun = await web.post(f"/characters/{character}/kickoff", {"place": {"name": "the jetty"}}, status=201)
+    chat = f"/chats/{begun['id']}"
     said = await web.say(chat, "What does my sister keep?")
     prompt = await web.get(f"{chat}/prompt/{said['reply']}")
     assert prompt["why"]

@@ -136,7 +136,11 @@ async def shared(web: Web, request: pytest.FixtureRequest) -> Shared:
     password = SecretStr(HASH) if request.param == "with a password" else None
     asgi = create_web(web.app, password)
     asgi.include_router(webhook_router(web.app.message_router, web.app.settings.webhook, web.app.room_files))
-    asgi.include_router(openai_router(web.app.message_router, web.app.settings.api, SystemClock()))
+    asgi.include_router(
+        openai_router(
+            web.app.message_router, web.app.settings.api, SystemClock(), web.app.api_keys, files_of=web.app.room_files
+        )
+    )
     return Shared(web, asgi, password is not None, mine, others)
 
 
@@ -233,7 +237,7 @@ async def test_the_declared_routes_are_the_ones_listed_here(shared: Shared) -> N
 
 
 async def test_a_guest_gets_no_route_but_the_declared_ones(shared: Shared) -> None:
-    cookie = f"{GUEST_COOKIE}={await shared.link()}"
+    cookie = f"{GUEST_COOKIE}-8000={await shared.link()}"
     walked = 0
     for method, path, route in requests_of(shared.asgi):
         if path in PUBLIC or guest_rule(route) is not None:
@@ -253,7 +257,7 @@ async def test_a_guest_gets_no_route_but_the_declared_ones(shared: Shared) -> No
 
 
 async def test_a_guest_gets_the_declared_routes_for_their_document(shared: Shared) -> None:
-    cookie = f"{GUEST_COOKIE}={await shared.link()}"
+    cookie = f"{GUEST_COOKIE}-8000={await shared.link()}"
     for method, path, route in requests_of(shared.asgi):
         if guest_rule(route) is None:
             continue
@@ -267,7 +271,7 @@ async def test_a_guest_gets_the_declared_routes_for_their_document(shared: Share
 
 
 async def test_a_guest_gets_nothing_of_other_documents_branches_and_workspaces(shared: Shared) -> None:
-    cookie = f"{GUEST_COOKIE}={await shared.link()}"
+    cookie = f"{GUEST_COOKIE}-8000={await shared.link()}"
     before = await _everything(shared)
     for method, path, route in requests_of(shared.asgi):
         if guest_rule(route) is None:
@@ -299,7 +303,7 @@ async def test_a_guest_cannot_follow_another_channel_by_a_header(shared: Shared)
 @pytest.mark.parametrize("role", ["reader", "commenter"])
 async def test_a_role_allows_what_it_says(shared: Shared, role: str) -> None:
     order = ["reader", "commenter", "writer"]
-    cookie = f"{GUEST_COOKIE}={await shared.link(role)}"
+    cookie = f"{GUEST_COOKIE}-8000={await shared.link(role)}"
     before = await _texts(shared)
     for method, path, route in requests_of(shared.asgi):
         rule = guest_rule(route)
@@ -382,7 +386,7 @@ async def test_the_token_is_not_stored_and_a_wrong_one_opens_nothing(shared: Sha
         for wrong in ("", "a.b", "é", "x" * 201, "a b"):
             assert (await client.post("/join", json={"token": wrong})).status_code == 400, wrong
         for cookie in ("x", "....", "a" * 5_000, '"', f"{token[:-1]}.x"):
-            answer = await client.get(shared.mine.address, headers={"Cookie": f"{GUEST_COOKIE}={cookie}"})
+            answer = await client.get(shared.mine.address, headers={"Cookie": f"{GUEST_COOKIE}-8000={cookie}"})
             no_link = cookie in ("....", '"')  # the browser is the owner's, if there is no password
             assert answer.status_code == (200 if no_link and not shared.has_password else 401), cookie
 
@@ -423,7 +427,7 @@ async def test_a_websocket_is_closed_to_guests(shared: Shared) -> None:
     async def receive() -> dict[str, Any]:
         return {"type": "websocket.connect"}
 
-    headers = [(b"host", b"127.0.0.1:8000"), (b"cookie", f"{GUEST_COOKIE}={token}".encode())]
+    headers = [(b"host", b"127.0.0.1:8000"), (b"cookie", f"{GUEST_COOKIE}-8000={token}".encode())]
     for path in ("/socket", "/draft/socket", "/live"):
         scope = {
             "type": "websocket",

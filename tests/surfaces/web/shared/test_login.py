@@ -8,6 +8,7 @@ import httpx
 import pytest
 from argon2 import PasswordHasher
 from pydantic import SecretStr
+from starlette.datastructures import Headers
 
 from coterie.base.clock import ManualClock
 from coterie.base.redaction import redact
@@ -35,7 +36,8 @@ async def test_p17_every_route_is_behind_the_door(client: httpx.AsyncClient, web
     paths = {
         path
         for path, of in (await web.get("/openapi.json"))["paths"].items()
-        if path not in ("/health", "/join", "/join/leave")
+        # The overlay has a token of its own.
+        if path not in ("/health", "/join", "/join/leave", "/overlay/{room}/live")
     }
     assert len(paths) > 20
     for path in sorted(paths):
@@ -116,7 +118,7 @@ async def test_p17_without_a_password_there_is_no_door(web: Web) -> None:
 async def test_a_session_ends_by_itself() -> None:
     clock = ManualClock()
     sessions = Sessions(QUICK, clock)
-    token = await sessions.log_in(PASSWORD, "here")
+    token = (await sessions.log_in(PASSWORD, "here")).session
     clock.advance(SESSION_SECONDS - 1)
     assert sessions.is_valid(token)
     clock.advance(2)
@@ -145,3 +147,125 @@ def test_what_is_kept_is_a_hash() -> None:
     assert hashed.startswith("$argon2id$")
     assert hash_password(hashed) == hashed
     assert PASSWORD not in redact(hashed)
+
+
+async def test_a_forwarded_address_does_not_reset_the_limit(client: httpx.AsyncClient) -> None:
+    for n in range(5):
+        forwarded = {"X-Forwarded-For": f"10.0.0.{n}"}
+        assert (await come_in(client, "not the password", **forwarded)).status_code == 401
+    assert (await come_in(client, "not the password", **{"X-Forwarded-For": "10.9.9.9"})).status_code == 429
+
+
+async def test_one_caller_locks_out_nobody_else_not_even_behind_the_same_address() -> None:
+    clock = ManualClock()
+    sessions = Sessions(QUICK, clock)
+    mine = (await sessions.log_in(PASSWORD, "127.0.0.1")).device
+    for _ in range(200):
+        with pytest.raises((TooManyTries, WrongPassword)):
+            await sessions.log_in("wrong", "127.0.0.1")
+    with pytest.raises(TooManyTries):
+        await sessions.log_in(PASSWORD, "127.0.0.1")
+    assert await sessions.log_in(PASSWORD, "127.0.0.1", mine), "the browser has logged in before"
+    assert await sessions.log_in(PASSWORD, "192.168.1.7"), "another address"
+
+
+async def test_a_known_browser_is_limited_by_itself_and_a_forged_one_is_not_known() -> None:
+    sessions = Sessions(QUICK, ManualClock())
+    mine = (await sessions.log_in(PASSWORD, "127.0.0.1")).device
+    other = (await sessions.log_in(PASSWORD, "127.0.0.1")).device
+    for _ in range(5):
+        with pytest.raises(WrongPassword):
+            await sessions.log_in("wrong", "127.0.0.1", mine)
+    with pytest.raises(TooManyTries):
+        await sessions.log_in(PASSWORD, "10.0.0.1", mine)
+    assert (await sessions.log_in(PASSWORD, "10.0.0.1", other)).device == other
+    for forged in ("x", "x.", ".", f"{mine}0", mine.partition(".")[0], "\ud800.x", Sessions("another")._new_device()):
+        for _ in range(5):
+            with pytest.raises(WrongPassword):
+                await sessions.log_in("wrong", "10.0.0.2", forged)
+        with pytest.raises(TooManyTries):
+            await sessions.log_in("wrong", "10.0.0.2", forged)
+        sessions._limits.clear("10.0.0.2")
+
+
+async def test_many_addresses_guess_no_faster_than_the_limit_of_all() -> None:
+    clock = ManualClock()
+    sessions = Sessions(QUICK, clock)
+    guesses = 0
+    for n in range(400):
+        try:
+            await sessions.log_in("wrong", f"10.0.{n // 250}.{n % 250}")
+        except WrongPassword:
+            guesses += 1
+        except TooManyTries:
+            pass
+    assert guesses == 50
+    clock.advance(10.1)
+    with pytest.raises(WrongPassword):
+        await sessions.log_in("wrong", "10.1.1.1")
+    with pytest.raises(TooManyTries):
+        await sessions.log_in("wrong", "10.1.1.2")
+
+
+async def test_the_addresses_of_one_network_are_one_caller() -> None:
+    sessions = Sessions(QUICK, ManualClock())
+    for n in range(5):
+        with pytest.raises(WrongPassword):
+            await sessions.log_in("wrong", f"2001:db8::{n:x}")
+    with pytest.raises(TooManyTries):
+        await sessions.log_in("wrong", "2001:db8::ffff:1%eth0")
+    assert await sessions.log_in(PASSWORD, "2001:db8:0:1::1")
+
+
+@pytest.mark.parametrize(
+    "odd",
+    [
+        '{"a":1}=x',
+        "a b c",
+        'x="unterminated',
+        "=",
+        ";;;",
+        "[]=()",
+        "é=ü",
+        "a=b=c",
+        "coterie",
+        "coterie-8001=theirs",
+        "expires=Thu, 01 Jan 1970 00:00:00 GMT",
+        "coterie-8000=stale",
+    ],
+)
+async def test_a_cookie_of_another_app_does_not_hide_ours(client: httpx.AsyncClient, odd: str) -> None:
+    ours = (await come_in(client)).headers.get_list("set-cookie")[0].partition(";")[0]
+    assert ours.startswith("coterie-8000=")
+    client.cookies.clear()
+    for cookie in (f"{odd}; {ours}", f"{ours}; {odd}"):
+        headers = {"cookie": cookie.encode()}
+        assert (await client.get("/chats", headers=headers)).status_code == 200  # type: ignore[arg-type]
+
+
+async def test_a_confirmation_works_once_soon_and_for_its_own_session() -> None:
+    clock = ManualClock()
+    sessions = Sessions(QUICK, clock)
+    mine = (await sessions.log_in(PASSWORD, "here")).session
+    theirs = (await sessions.log_in(PASSWORD, "here")).session
+
+    def headers(session: str, token: str) -> Headers:
+        return Headers({"cookie": f"coterie={session}", "coterie-confirmation": token})
+
+    token = await sessions.confirm(mine, PASSWORD, "here")
+    assert not sessions.use_confirmation(headers(theirs, token)), "another session"
+    token = await sessions.confirm(mine, PASSWORD, "here")
+    assert sessions.use_confirmation(headers(mine, token))
+    assert not sessions.use_confirmation(headers(mine, token)), "a second time"
+    token = await sessions.confirm(mine, PASSWORD, "here")
+    clock.advance(121)
+    assert not sessions.use_confirmation(headers(mine, token)), "too late"
+    token = await sessions.confirm(mine, PASSWORD, "here")
+    sessions.log_out(mine)
+    assert not sessions.use_confirmation(headers(mine, token)), "logged out"
+    assert not sessions.use_confirmation(headers(mine, ""))
+    for _ in range(5):
+        with pytest.raises(WrongPassword):
+            await sessions.confirm(theirs, "wrong", "there")
+    with pytest.raises(TooManyTries):
+        await sessions.confirm(theirs, PASSWORD, "there")

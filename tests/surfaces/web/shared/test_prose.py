@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import re
 from html.parser import HTMLParser
 
 import pytest
@@ -7,6 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from markdown_it import MarkdownIt
 
+from coterie.modes.desk.text_safety import mark_untrusted
 from coterie.surfaces.web.shared.prose import (
     MAX_BLOCK_MARKS,
     MAX_MARKS,
@@ -15,6 +17,7 @@ from coterie.surfaces.web.shared.prose import (
     excerpt,
     render_block,
     render_prose,
+    render_reply,
     split_blocks,
 )
 
@@ -83,6 +86,7 @@ def test_law_a_finished_block_does_not_change_when_text_is_added(parts: list[str
 
 def test_a_line_without_marks() -> None:
     assert excerpt('*She nods.*\n\n"Come **in**."') == 'She nods. "Come in."'
+    assert excerpt("send_mail: to __Bo__, _now_") == "send_mail: to Bo, now"
     assert excerpt("word " * 60, 20) == "word word word word…"
 
 
@@ -130,3 +134,38 @@ def test_law_an_excerpt_does_not_depend_on_the_length_of_the_text(text: str, tim
 
 def test_an_excerpt_begins_after_long_white_space() -> None:
     assert excerpt(" \n" * 50_000 + "*word* " * 20, 12) == "word word w…"
+
+
+def test_replies_of_assistants_have_code_lists_tables_and_links() -> None:
+    text = (
+        "Done:\n\n- one\n- two\n\n```python\nif a < b:\n\n    print(1)\n```\n\n| a | b |\n|---|---|\n| 1 | 2 |\n\n"
+        "See [the page](https://example.org/x) and `code`."
+    )
+    html = render_reply(text)
+    for part in ("<li>one</li>", "<pre><code", "if a &lt; b:\n\n    print(1)", "<td>1</td>", "<code>code</code>"):
+        assert part in html
+    assert 'href="https://example.org/x" rel="noreferrer noopener nofollow" target="_blank"' in html
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "<script>alert(1)</script>",
+        "[x](javascript:alert(1))",
+        "![x](https://tracker.example/a.png)",
+        "<img src=x onerror=alert(1)>",
+        "[x](data:text/html,<script>alert(1)</script>)",
+        "`" * 5_000 + "[" * 30_000,
+    ],
+)
+def test_replies_of_assistants_run_and_load_nothing(text: str) -> None:
+    html = render_reply(text)
+    assert not re.search(r"<(script|img|iframe)|href=\"(javascript|data):", html, re.I)
+
+
+def test_marks_of_untrusted_text_are_never_shown() -> None:
+    marked = mark_untrusted("The parcel is late.", "mail")
+    assert "〔" in marked
+    for html in (render_reply(f"They wrote: {marked} That is all."), excerpt(marked)):
+        assert "〔" not in html
+        assert "The parcel is late." in html

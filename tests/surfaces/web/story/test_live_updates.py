@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections import Counter
+from collections.abc import AsyncIterator, Callable
+from typing import Any
 
 import anyio
 import pytest
@@ -153,6 +155,46 @@ async def test_a_failing_channel_ends_the_stream_so_that_the_page_reconnects(
     stream = _stream(channels, {chat.removeprefix("/chats/"): 10**9}, anyio.Event())
     async with asyncio.timeout(20):
         assert [event async for event in stream] == []
+
+
+async def test_pages_that_follow_one_chat_share_what_is_read(web: Web, monkeypatch: pytest.MonkeyPatch) -> None:
+    _, chat = await web.begin()
+    after = web.app.feed.last_id()
+    await web.say(chat, "Hello.")
+    reads: Counter[str] = Counter()
+    for owner, name in ((web.app.store.reader, "read"), (web.app.story, "alternatives"), (web.app.story.chats, "chat")):
+        monkeypatch.setattr(owner, name, counted(reads, name, getattr(owner, name)))
+    pages = [await collect(chat_updates(web, chat, after), "changed", 4) for _ in range(20)]
+    assert all(page == pages[0] for page in pages) and len(pages[0]) == 4
+    assert reads["alternatives"] == 1 and reads["chat"] <= 3 and reads["read"] <= 3
+    await web.say(chat, "And now?")
+    assert "And now?" in (await collect(chat_updates(web, chat, after), "changed", 6))[3].data["html"]
+
+
+def counted(reads: Counter[str], name: str, read: Callable[..., Any]) -> Callable[..., Any]:
+    def count(*arguments: Any, **more: Any) -> Any:
+        reads[name] += 1
+        return read(*arguments, **more)
+
+    return count
+
+
+async def test_updates_that_are_there_together_are_sent_together(web: Web) -> None:
+    _, chat = await web.begin()
+    after = web.app.feed.last_id()
+    await web.say(chat, "Hello.")
+    app, stopping = web.app, anyio.Event()
+    channels = Channels(app.store, app.feed, app.desk, app.draft, renderer(web))
+    stream = _stream(channels, {chat.removeprefix("/chats/"): after}, stopping)
+    chunks: list[bytes] = []
+    async with asyncio.timeout(20):
+        async for chunk in stream:
+            chunks.append(chunk)
+            if chunk.count(b"event: turn\n"):
+                stopping.set()
+    assert len(chunks) <= 2
+    events = b"".join(chunks).split(b"\n\n")[:-1]
+    assert [event.split(b"event: ")[1].split(b"\n")[0] for event in events][:3] == [b"caught-up", b"turn", b"turn"]
 
 
 async def test_a_removed_turn_has_no_swipes(web: Web) -> None:

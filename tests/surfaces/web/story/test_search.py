@@ -22,6 +22,18 @@ async def test_s17_search_over_every_chat(web: Web) -> None:
     await web.get("/search?q=x&chat=none", 404)
 
 
+async def test_s17_a_turn_that_forks_share_is_found_once(web: Web) -> None:
+    web.script.replies = ["The lantern is lit.", "It is out again, your lantern."]
+    _, chat = await web.begin(title="Jetty")
+    said = await web.say(chat, "Hello.")
+    fork = await web.post(f"{chat}/fork", {"turn": said["reply"]}, status=201)
+    assert len(await web.get("/search?q=lantern")) == 1
+    await web.say(f"/chats/{fork['id']}", "And now?")
+    assert len(await web.get("/search?q=lantern")) == 2
+    assert len(await web.get(f"/search?q=lantern&chat={fork['id']}")) == 2
+    assert len(await web.get("/search?q=lantern&limit=1&offset=1")) == 1
+
+
 async def test_s17_the_list_of_chats_has_the_latest_reply_the_clock_and_what_is_unread(web: Web) -> None:
     web.script.replies = ["Mind the step.", "It is wet."]
     _, chat = await web.begin(title="Jetty", greeting="Ahoy.")

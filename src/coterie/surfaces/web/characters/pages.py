@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
 import difflib
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from random import Random
 from textwrap import shorten
 from typing import Annotated
 
@@ -14,7 +16,16 @@ from fastapi import Depends, Request, Response
 
 from coterie.base.errors import CoterieError
 from coterie.base.redaction import redact
-from coterie.characters import STARTER_NAMES, Character, Characters, Identity, starter_character, starter_summary
+from coterie.characters import (
+    EXPRESSION_NAMES,
+    STARTER_NAMES,
+    Character,
+    Characters,
+    Identity,
+    Macros,
+    starter_character,
+    starter_summary,
+)
 from coterie.conversation import TurnQueries
 from coterie.eventstore import Store
 from coterie.memory import Memory
@@ -26,6 +37,7 @@ from coterie.surfaces.web.characters.routes import portrait_url
 from coterie.surfaces.web.crowd.pages import MemberView, member_view
 from coterie.surfaces.web.home.pages import RecentItem, desk_item
 from coterie.surfaces.web.shared.dependencies import (
+    CharacterPicturesDep,
     CharactersDep,
     CrowdDep,
     DeskDep,
@@ -301,17 +313,28 @@ async def new(characters: CharactersDep, request: Request) -> Response:
 
 @router.get("/{character_id}")
 async def show(
-    characters: CharactersDep, workspaces: WorkspacesDep, activity: ActivityDep, request: Request, character_id: str
+    characters: CharactersDep,
+    workspaces: WorkspacesDep,
+    pictures: CharacterPicturesDep,
+    story: StoryDep,
+    activity: ActivityDep,
+    request: Request,
+    character_id: str,
 ) -> Response:
     character = characters.get(character_id)
     versions = version_history(characters.versions(character_id), characters.version_dates(character_id))
     return page_response(
         request,
         "characters/character.html",
+        of=shown_identity(character, characters.owner().name),
         character=character,
         portrait=portrait_url(workspaces, character_id),
         versions=versions,
         where=await activity.of(character_id),
+        expressions=await asyncio.to_thread(pictures.all, character_id, "expression"),
+        undoable_reset=await story.can_undo_reset(character_id),
+        gallery=pictures.all(character_id, "gallery"),
+        expression_names=EXPRESSION_NAMES,
     )
 
 
@@ -326,11 +349,15 @@ async def kickoff(
     characters: CharactersDep, workspaces: WorkspacesDep, request: Request, character_id: str
 ) -> Response:
     """Shown at once; the form, which waits for the classifier, is loaded into it."""
+    character = characters.get(character_id)
+    greeting = _by_hand(character).opening.greeting
     return page_response(
         request,
         "characters/opening.html",
-        character=characters.get(character_id),
+        character=character,
         portrait=portrait_url(workspaces, character_id),
+        greeting=greeting,
+        prose=_macros(character, characters.owner().name).expand(greeting, "display"),
     )
 
 
@@ -364,11 +391,29 @@ def _by_hand(character: Character) -> OpeningProposal:
     return OpeningProposal(opening=Opening(greeting=greeting))
 
 
+def shown_identity(character: Character, owner: str) -> Identity:
+    """A character's texts with their macros expanded, as the owner reads them."""
+    identity = character.identity
+    macros = _macros(character, owner)
+    texts = {name: macros.expand(getattr(identity, name), "display") for name in _TEXTS_WITH_MACROS}
+    samples = [macros.expand(sample, "display") for sample in identity.voice_samples]
+    return identity.model_copy(update={**texts, "voice_samples": samples})
+
+
+def _macros(character: Character, owner: str) -> Macros:
+    nickname = character.card.data.nickname if character.card else ""
+    return Macros(char=nickname or character.name, user=owner, rng=Random(character.id))  # noqa: S311
+
+
 def one_line_description(identity: Identity) -> str:
     """The first sentence of the persona, or the traits."""
-    text = excerpt(identity.persona, 400)
+    macros = Macros(char=identity.name, user="you", rng=Random(identity.id))  # noqa: S311
+    text = excerpt(macros.expand(identity.persona, "display"), 400)
     end = next((at + 1 for at, c in enumerate(text) if c in ".!?" and text[at + 1 : at + 2] in ("", " ")), len(text))
     return shorten(text[:end], _SNIPPET, placeholder=" …") or ", ".join(identity.traits[:5])
+
+
+_TEXTS_WITH_MACROS = ("persona", "backstory", "initial_relationship", "kickoff")
 
 
 def _ready() -> list[tuple[str, str, str]]:

@@ -3,10 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+import re
+from collections.abc import Callable
+from functools import cache
 from typing import Annotated, Any, Literal
+from urllib.parse import quote
 
 from fastapi import APIRouter, Query, Request, Response, status
 from starlette.exceptions import HTTPException
+from starlette.types import ASGIApp, Receive, Scope, Send
 
 from coterie.base.ids import new_id
 from coterie.characters import (
@@ -16,6 +21,7 @@ from coterie.characters import (
     export_card,
     read_portrait,
     starter_character,
+    starter_portrait,
     starter_summary,
 )
 from coterie.modes.story import (
@@ -31,12 +37,15 @@ from coterie.surfaces.web.shared.dependencies import (
     CharacterImporterDep,
     CharactersDep,
     MemoryDep,
+    Services,
     StoreDep,
     StoryDep,
     WorkspacesDep,
     read_upload,
 )
 from coterie.surfaces.web.shared.errors import ERROR_RESPONSES
+from coterie.surfaces.web.shared.prose import clean_line
+from coterie.surfaces.web.shared.templates import find_portrait
 from coterie.surfaces.web.story.schemas import (
     CharacterRequest,
     CharacterResponse,
@@ -98,11 +107,26 @@ async def begin_chat(store: StoreDep, story: StoryDep, character_id: str, openin
     return ChatResponse.of(store, story, await story.begin(character_id, opening))
 
 
+@router.put("/{character_id}/picture", summary="Set a character's portrait, a PNG", openapi_extra=FILE_BODY)
+async def set_portrait(
+    characters: CharactersDep, workspaces: WorkspacesDep, character_id: str, request: Request
+) -> DoneResponse:
+    character, data = characters.get(character_id), await read_upload(request)
+    await asyncio.to_thread(workspaces.set_portrait, character, data)
+    return DoneResponse()
+
+
 @router.post("/{character_id}/reset", summary="Reset a character: its chats, memories and relationships")
 async def reset(
     characters: CharactersDep, story: StoryDep, character_id: str, body: ConfirmRequest
 ) -> CharacterResponse:
     await story.reset(character_id, body.confirm)
+    return CharacterResponse.of(characters.get(character_id))
+
+
+@router.post("/{character_id}/reset/undo", summary="Undo the last reset of a character, in all chats")
+async def undo_reset(characters: CharactersDep, story: StoryDep, character_id: str) -> CharacterResponse:
+    await story.undo_reset(character_id)
     return CharacterResponse.of(characters.get(character_id))
 
 
@@ -167,7 +191,7 @@ async def export_character_file(
         return export_card(workspaces.card_with_files(character), kind).data
 
     # In a thread: a card may have a hundred megabytes of pictures and files.
-    name = f"{character.id}.character.json" if kind == "character" else f"{character.id}.{kind}"
+    name = f"{character.name}.character.json" if kind == "character" else f"{character.name}.{kind}"
     return _file(await asyncio.to_thread(export), kind, name)
 
 
@@ -200,11 +224,13 @@ async def import_chat(
 )
 async def export(story: StoryDep, chat: str, kind: Annotated[ExportFormat, Query(alias="format")] = "md") -> Response:
     story_chat = story.chats.chat(f"room:{chat}")
-    return _file(await export_chat(story, story_chat.room, kind), kind, f"{story_chat.id}.{kind}")
+    return _file(await export_chat(story, story_chat.room, kind), kind, f"{story_chat.title}.{kind}")
 
 
 def _file(data: bytes, kind: str, name: str) -> Response:
-    disposition = f'attachment; filename="{name}"'  # an id and an ending: nothing that a person typed
+    plain = re.sub(r"[^A-Za-z0-9._ -]+", "_", name).strip(" ._") or "export"
+    full = quote(clean_line(name).replace("/", "_"), safe="")
+    disposition = f"attachment; filename=\"{plain}\"; filename*=UTF-8''{full}"  # RFC 6266
     return Response(data, media_type=_TYPES[kind], headers={"Content-Disposition": disposition})
 
 
@@ -212,6 +238,11 @@ def _file(data: bytes, kind: str, name: str) -> Response:
 
 
 portrait_router = APIRouter(include_in_schema=False)
+_PORTRAIT_HEADERS = {
+    "Cache-Control": "private, max-age=31536000, immutable",
+    # A drawing that is opened on its own runs and loads nothing.
+    "Content-Security-Policy": "default-src 'none'; style-src 'unsafe-inline'; sandbox",
+}
 
 
 def portrait_url(workspaces: Workspaces, character_id: str) -> str:
@@ -220,10 +251,53 @@ def portrait_url(workspaces: Workspaces, character_id: str) -> str:
     return f"/characters/{character_id}/portrait?of={portrait.version:x}" if portrait else ""
 
 
+class PortraitMiddleware:
+    """Lets templates find portraits by the name of a character. Guests see initials: portraits are not shared."""
+
+    def __init__(self, app: ASGIApp, services: Services) -> None:
+        self._app = app
+        self._services = services
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http" or scope.get("state", {}).get("shares") is not None:
+            await self._app(scope, receive, send)
+            return
+        token = find_portrait.set(self._lookup())
+        try:
+            await self._app(scope, receive, send)
+        finally:
+            find_portrait.reset(token)
+
+    def _lookup(self) -> Callable[[str], str]:
+        @cache
+        def ids() -> dict[str, str]:
+            return {clean_line(one.name): one.id for one in reversed(self._services.characters.all())}
+
+        @cache
+        def url(name: str) -> str:
+            character = ids().get(clean_line(name))
+            return portrait_url(self._services.workspaces, character) if character else ""
+
+        return url
+
+
 @portrait_router.get("/characters/{character_id}/portrait")
 async def serve_portrait(characters: CharactersDep, workspaces: WorkspacesDep, character_id: str) -> Response:
     portrait = await asyncio.to_thread(read_portrait, workspaces.folder(characters.get(character_id).id))
     if portrait is None:
         raise HTTPException(404, "This character has no portrait")
-    headers = {"Cache-Control": "private, max-age=31536000, immutable"}
+    headers = dict(_PORTRAIT_HEADERS)
+    if not portrait.is_drawing:
+        del headers["Content-Security-Policy"]
     return Response(portrait.data, media_type=portrait.media_type, headers=headers)
+
+
+@portrait_router.get("/characters/ready/{name}/portrait")
+async def serve_starter_portrait(name: str) -> Response:
+    if name not in STARTER_NAMES:
+        raise HTTPException(404, "There is no such ready-made character")
+    return Response(
+        starter_portrait(name),
+        media_type="image/svg+xml",
+        headers={**_PORTRAIT_HEADERS, "Cache-Control": "private, max-age=3600"},
+    )

@@ -7,24 +7,31 @@ from dataclasses import dataclass
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Query, Request, Response
+from pydantic import Field
 
 from coterie.base.values import Int64, parse_int64
 from coterie.eventstore import Store
 from coterie.modes.crowd import (
     MAX_TOTAL_DRIFT,
     TRAITS,
+    ChatIdentity,
     ChatMessage,
     CrowdRoom,
     DriftSnapshot,
+    LineSource,
     Persona,
+    PersonaRelationship,
+    Trait,
     audit_records,
     find_decision,
     latency_stages,
+    model_lines_from_thread,
     replay_with_change,
 )
-from coterie.surfaces.web.crowd.routes import CrowdRoomResponse, owner_chat_name
-from coterie.surfaces.web.shared.dependencies import CharactersDep, CrowdDep, StoreDep
+from coterie.surfaces.web.crowd.routes import CrowdRoomResponse, check_overlay_token, owner_chat_name
+from coterie.surfaces.web.shared.dependencies import CharactersDep, CrowdDep, ModelsDep, StoreDep
 from coterie.surfaces.web.shared.templates import PageRouter, fragment_response, hue_class, page_response
+from coterie.surfaces.web.story.schemas import RequestModel
 
 
 @dataclass(frozen=True)
@@ -36,6 +43,8 @@ class MemberView:
     now: DriftSnapshot
     mood: str
     """`away`, `asleep`, `watching` or `typing`."""
+    relationships: list[PersonaRelationship]
+    """To people, the strongest first."""
 
     @property
     def changed(self) -> float:
@@ -57,14 +66,19 @@ def member_view(room: CrowdRoom, persona: Persona) -> MemberView:
         at_ms = room.gateway.now_ms()
         if mind is not None:
             mood = "typing" if mind.typing else "asleep" if persona.is_asleep(at_ms) else "watching"
-    return MemberView(persona, room.drift.history(persona), room.drift.current(persona), mood)
+    return MemberView(
+        persona, room.drift.history(persona), room.drift.current(persona), mood, room.relationships.of(persona.name)
+    )
 
 
 router = PageRouter(prefix="/crowd")
 crowd_fragments = APIRouter(prefix="/crowd", include_in_schema=False)
 _AUDITS = 60
+_OVERLAY_DAYS = 3_650
 _THOUGHTS = 8
 _SHOWN = 200
+_MODEL_LINES = 12
+"""So many lines of a replay may be asked of the model; the page waits for them."""
 
 
 @router.get("")
@@ -91,13 +105,34 @@ async def room(store: StoreDep, characters: CharactersDep, crowd: CrowdDep, requ
             for persona in opened.drift.apply_current(opened.authored_personas)
         },
         rulings=opened.gateway.admission.moderation_state,
+        voices={persona.name: persona.voice for persona in opened.authored_personas},
+        model_lines=_MODEL_LINES,
+        streams=["sample", *crowd.configs.streams()],
+        streams_folder=str(crowd.streams_folder),
         **_audit(store, opened),
     )
 
 
 @crowd_fragments.get("/{room}/overlay")
-async def overlay(crowd: CrowdDep, request: Request, room: str) -> Response:
-    """The chat on a transparent background, for OBS."""
+async def overlay_form(crowd: CrowdDep, request: Request, room: str) -> Response:
+    """A form that builds the overlay's address."""
+    opened = await crowd.room(room)
+    token = crowd.tokens.issue(room, ChatIdentity("overlay", "reader"), _OVERLAY_DAYS)
+    address = f"{request.base_url}overlay/{room}"
+    return page_response(
+        request, "crowd/overlay_form.html", room=CrowdRoomResponse.of(opened), address=address, token=token
+    )
+
+
+overlay_pages = APIRouter(prefix="/overlay", include_in_schema=False)
+
+
+@overlay_pages.get("/{room}")
+async def overlay(
+    crowd: CrowdDep, request: Request, room: str, token: Annotated[str, Query(max_length=1_000)] = ""
+) -> Response:
+    """The chat on a transparent background, for OBS. Its options are read by the page from its address."""
+    check_overlay_token(crowd, room, token)
     opened = await crowd.room(room)
     hues = {persona.name: hue_class(persona.name) for persona in opened.authored_personas}
     return page_response(request, "crowd/overlay.html", room=CrowdRoomResponse.of(opened), hues=hues)
@@ -150,25 +185,34 @@ async def audit_rows(store: StoreDep, crowd: CrowdDep, room: str) -> Response:
     return fragment_response("crowd/moderation_log.html", **_audit(store, await crowd.room(room)))
 
 
-@crowd_fragments.get("/{room}/what-if")
+class WhatIfRequest(RequestModel):
+    persona: str = Field(max_length=40)
+    talkativeness: Trait
+    meme_level: Trait
+    helpfulness: Trait
+    contrarian: Trait
+    warmth: Trait
+    voice: str = Field(default="", max_length=400)
+    """How the persona writes; empty for its file's."""
+    speaking: LineSource = "phrasebook"
+    """What writes lines that are not in the recording."""
+
+
+@crowd_fragments.post("/{room}/what-if")
 async def what_if_replay(
-    store: StoreDep,
-    crowd: CrowdDep,
-    room: str,
-    persona: Annotated[str, Query(max_length=40)],
-    talkativeness: Annotated[float, Query(ge=0, le=1)],
-    meme_level: Annotated[float, Query(ge=0, le=1)],
-    helpfulness: Annotated[float, Query(ge=0, le=1)],
-    contrarian: Annotated[float, Query(ge=0, le=1)],
-    warmth: Annotated[float, Query(ge=0, le=1)],
+    store: StoreDep, crowd: CrowdDep, models: ModelsDep, room: str, body: WhatIfRequest
 ) -> Response:
-    """Replay the last session with changed traits of one persona."""
+    """Replay the last session with a changed persona."""
     opened = await crowd.room(room)
-    traits = dict(zip(TRAITS, (talkativeness, meme_level, helpfulness, contrarian, warmth), strict=True))
-    authored = opened.persona(persona)
-    changed = authored.model_copy(update={"traits": authored.traits.model_copy(update=traits)})
+    authored = opened.persona(body.persona)
+    traits = authored.traits.model_copy(update=body.model_dump(include=set(TRAITS)))
+    changed = authored.model_copy(update={"traits": traits, "voice": body.voice.strip() or authored.voice})
     moderator = crowd.configs.moderator(opened.rules)
-    replayed = await asyncio.to_thread(replay_with_change, store.reader, opened.rules.name, moderator, changed)
+    lines = None
+    if body.speaking == "model":
+        loop = asyncio.get_running_loop()
+        lines = model_lines_from_thread(models, opened.rules.name, loop, most=_MODEL_LINES)
+    replayed = await asyncio.to_thread(replay_with_change, store.reader, opened.rules.name, moderator, changed, lines)
     gone, come = replayed.only_recorded(), replayed.only_replayed()
     return fragment_response(
         "crowd/what_if.html",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from collections.abc import AsyncIterator
 from typing import Annotated, Any, Literal
 
@@ -24,7 +25,9 @@ from coterie.modes.crowd import (
     ChatMessage,
     CrowdRoom,
     CrowdRuled,
+    CrowdService,
     Encoding,
+    IdentityRefused,
     LineSource,
     Persona,
     RoomConfig,
@@ -35,6 +38,7 @@ from coterie.modes.crowd import (
     audit_records,
     character_from_persona,
 )
+from coterie.surfaces.web.shared.access import Confirmed
 from coterie.surfaces.web.shared.dependencies import CharacterImporterDep, CharactersDep, CrowdDep, StoreDep
 from coterie.surfaces.web.shared.errors import ERROR_RESPONSES
 from coterie.surfaces.web.story.schemas import CharacterResponse, DoneResponse, RequestModel, ResponseModel
@@ -79,7 +83,8 @@ class CrowdRoomResponse(ResponseModel):
 
 class StartSessionRequest(RequestModel):
     stream: str = Field(default=SAMPLE, max_length=2_000)
-    """`sample`, a file on this machine (script, subtitles, text, audio), or the address of a stream."""
+    """`sample`, the name of a file in the folder `configs/streams` (script, subtitles, text, audio), or an address that
+    `crowd.stream_addresses` allows. Any other file or address needs a confirmation."""
     speaking: LineSource = "model"
 
 
@@ -96,6 +101,8 @@ class ModerationRequest(RequestModel):
     seconds: float | None = Field(default=None, ge=0, le=10_000_000)
     on: bool = True
     reason: str = Field(default="", max_length=300)
+    message: str = Field(default="", max_length=64, pattern=r"^[!-~]*$")
+    """The id of the message to delete."""
 
 
 class RevertRequest(RequestModel):
@@ -123,11 +130,19 @@ class ModerationPolicyRequest(RequestModel):
     links: Literal["allow", "listed", "none"]
 
 
+class TwitchChannelRequest(RequestModel):
+    channel: str = Field(max_length=25, pattern=r"^\w*$")
+    """The channel whose chat is shown in the room; empty for none."""
+    send: Literal["nothing", "answers", "all"] = "nothing"
+    """Which lines of personas are sent to it."""
+
+
 class RoomRulesRequest(RequestModel):
-    """Limits and moderation apply at once, the tempo from the next session on."""
+    """They apply at once."""
 
     tempo: TempoRequest
     moderation: ModerationPolicyRequest
+    twitch: TwitchChannelRequest | None = None
 
 
 def owner_chat_name(characters: Characters) -> str:
@@ -166,9 +181,11 @@ async def rules(crowd: CrowdDep, room: str) -> RoomConfig:
     return crowd.configs.room(room)
 
 
-@router.put("/{room}/rules", summary="Change the room's tempo and moderation; stored as a file of your own")
+@router.put(
+    "/{room}/rules", summary="Change the room's tempo, moderation and Twitch channel; stored as a file of your own"
+)
 async def change_rules(crowd: CrowdDep, room: str, body: RoomRulesRequest) -> RoomConfig:
-    return (await crowd.change_rules(room, body.model_dump())).rules
+    return (await crowd.change_rules(room, body.model_dump(exclude_none=True))).rules
 
 
 @router.get("/{room}/messages", summary="Messages, oldest first")
@@ -198,8 +215,10 @@ async def add_member(characters: CharactersDep, crowd: CrowdDep, room: str, body
 
 
 @router.post("/{room}/start", summary="Start a session around a stream")
-async def start(crowd: CrowdDep, room: str, body: StartSessionRequest) -> CrowdRoomResponse:
-    return CrowdRoomResponse.of(await crowd.start(room, body.stream.strip() or SAMPLE, line_source=body.speaking))
+async def start(crowd: CrowdDep, confirmed: Confirmed, room: str, body: StartSessionRequest) -> CrowdRoomResponse:
+    stream = body.stream.strip() or SAMPLE
+    stream = stream if confirmed else crowd.allowed_stream(stream)
+    return CrowdRoomResponse.of(await crowd.start(room, stream, line_source=body.speaking))
 
 
 @router.post("/{room}/stop", summary="End the session; members store what they remember")
@@ -207,7 +226,9 @@ async def stop(crowd: CrowdDep, room: str) -> CrowdRoomResponse:
     return CrowdRoomResponse.of(await crowd.stop(room))
 
 
-@router.post("/{room}/rulings", summary="Time out, ban, pardon, slow down, followers only, switch off")
+@router.post(
+    "/{room}/rulings", summary="Time out, ban, lift both, slow down, followers only, switch off, delete a message"
+)
 async def rule(characters: CharactersDep, crowd: CrowdDep, room: str, body: ModerationRequest) -> DoneResponse:
     gateway = (await crowd.room(room)).gateway
     await gateway.moderate(CrowdRuled(at_ms=gateway.now_ms(), by=owner_chat_name(characters), **body.model_dump()))
@@ -245,6 +266,8 @@ _MAX_QUEUED = 500
 _MAX_MISSED = 1_000
 """A page that missed more gets a snapshot."""
 _Outgoing = tuple[str, str, int | None]
+_PART = frozenset(["deleted"])
+"""What the overlay shows beside the messages."""
 _EVENT_NAMES: dict[type[Any], str] = {StreamContext: "context", Trends: "trends", AuditRecord: "audit"}
 
 
@@ -272,7 +295,7 @@ class _PageReader:
 
 @events_router.get(
     "/crowd/{room}/live",
-    summary="The live stream of a room: `frame`, `context`, `trends`, `audit`, `state` (text/event-stream)",
+    summary="The live stream of a room: `frame`, `deleted`, `context`, `trends`, `audit`, `state` (text/event-stream)",
     response_class=EventSourceResponse,
 )
 async def live(
@@ -282,12 +305,46 @@ async def live(
     after: Annotated[Int64 | None, Query(ge=0)] = None,
     last_event_id: Annotated[str | None, Header()] = None,
 ) -> EventSourceResponse:
-    opened = await crowd.room(room)
+    return _live_response(store, await crowd.room(room), after, last_event_id)
+
+
+overlay_router = APIRouter(prefix="/overlay", tags=["crowd"], responses=ERROR_RESPONSES)
+
+
+@overlay_router.get(
+    "/{room}/live",
+    summary="The messages of a room for its overlay: `frame`, `deleted` (text/event-stream); needs the overlay's token",
+    response_class=EventSourceResponse,
+)
+async def overlay_live(
+    store: StoreDep,
+    crowd: CrowdDep,
+    room: str,
+    token: Annotated[str, Query(max_length=1_000)] = "",
+    after: Annotated[Int64 | None, Query(ge=0)] = None,
+    last_event_id: Annotated[str | None, Header()] = None,
+) -> EventSourceResponse:
+    check_overlay_token(crowd, room, token)
+    return _live_response(store, await crowd.room(room), after, last_event_id, only=_PART)
+
+
+def check_overlay_token(crowd: CrowdService, room: str, token: str) -> None:
+    """Raises `IdentityRefused` unless the token opens the overlay of this room."""
+    if crowd.tokens.check(token, room).role != "reader":
+        raise IdentityRefused(
+            "This token does not open the overlay.", "Copy the overlay's address from the room's page."
+        )
+
+
+def _live_response(
+    store: Store, room: CrowdRoom, after: int | None, last_event_id: str | None, only: frozenset[str] | None = None
+) -> EventSourceResponse:
+    """`only` are the events to send beside the messages; all of them if it is None."""
     if last_event_id is not None and (last := parse_int64(last_event_id)) is not None:
         after = last
     stopping = anyio.Event()
     return EventSourceResponse(
-        _stream(store, opened, after, stopping),
+        _stream(store, room, after, stopping, only),
         sep="\n",
         ping=_HEARTBEAT_S,
         send_timeout=60,
@@ -297,20 +354,21 @@ async def live(
 
 
 async def _stream(
-    store: Store, room: CrowdRoom, after: int | None, stopping: anyio.Event
+    store: Store, room: CrowdRoom, after: int | None, stopping: anyio.Event, only: frozenset[str] | None
 ) -> AsyncIterator[ServerSentEvent]:
     reader = _PageReader(room)
     missed = None if after is None else await room.gateway.after(after, _MAX_MISSED + 1)
     if missed is not None and len(missed) > _MAX_MISSED:
         missed = None
     beside = [
-        run_once("live updates of a room", _listen(store, room, reader)),
+        run_once("live updates of a room", _listen(store, room, reader, only)),
         run_once("end of a page's updates", _end_on_shutdown(stopping, reader)),
     ]
     try:
-        yield _event("state", CrowdRoomResponse.of(room).model_dump_json())
-        for context in room.contexts:
-            yield _event("context", context.to_json())
+        if only is None:
+            yield _event("state", CrowdRoomResponse.of(room).model_dump_json())
+            for context in room.contexts:
+                yield _event("context", context.to_json())
         room.fanout.join(reader, missed)
         while (item := await reader.outgoing.get()) is not None:
             name, data, number = item
@@ -323,12 +381,17 @@ async def _stream(
             task.cancel()
 
 
-async def _listen(store: Store, room: CrowdRoom, reader: _PageReader) -> None:
+async def _listen(store: Store, room: CrowdRoom, reader: _PageReader, only: frozenset[str] | None) -> None:
     pattern = f"*.*.{room.rules.name}"
     try:
         async with store.bus.subscribe(pattern, limit=10_000, when_slow=WhenSlow.DROP_OLDEST) as messages:
             async for message in messages:
-                if (name := _EVENT_NAMES.get(type(message.body))) is not None:
+                if isinstance(message.body, AuditRecord) and message.body.action == "deleted":
+                    reader.outgoing.put_nowait(("deleted", json.dumps({"id": message.body.message}), None))
+                name = _EVENT_NAMES.get(type(message.body))
+                if only is not None:
+                    continue
+                if name is not None:
                     # A page that does not read misses some; the next context or trend replaces them.
                     if reader.outgoing.qsize() < _MAX_QUEUED:
                         reader.outgoing.put_nowait((name, message.body.to_json(), None))

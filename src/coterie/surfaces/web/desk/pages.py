@@ -98,6 +98,7 @@ async def show(
         chat=desk_chat,
         id=chat,
         name=clean_line(characters.get(desk_chat.character).name),
+        rooms=[one.label for one in desk.queries.delivery_rooms(desk_chat.person)],
         said=_turn_views(store, characters, desk_chat),
         **await _now(store, characters, desk, models, chat),
     )
@@ -129,7 +130,12 @@ async def steps(desk: DeskDep, chat: str, process: str) -> Response:
 async def _now(store: Store, characters: Characters, desk: DeskService, models: Models, chat: str) -> dict[str, Any]:
     whole = await routes.show(store, characters, desk, models, chat)
     desk_chat = desk.queries.chat(f"room:{chat}")
-    return {"now": whole, "waits": _reply_pending(desk, desk_chat), "skills": desk.skills.all(desk_chat.character)}
+    return {
+        "now": whole,
+        "waits": _reply_pending(desk, desk_chat),
+        "skills": desk.skills.all(desk_chat.character),
+        "files": await asyncio.to_thread(desk.files, desk_chat.room),
+    }
 
 
 def _reply_pending(desk: DeskService, chat: DeskChat) -> bool:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from datetime import datetime
 from typing import Annotated
+from urllib.parse import quote
 
 from fastapi import APIRouter, Query, Response, status
 from pydantic import Field
@@ -59,6 +60,8 @@ class TaskRequest(RequestModel):
     task: Prose = Field(min_length=1)
     interactive: bool = False
     """Keep the worker for follow-ups."""
+    type: str = Field(default="", max_length=40)
+    """The type of the task, which may have a model of its own (`models.tasks`)."""
 
 
 class ConfirmationRequest(RequestModel):
@@ -69,6 +72,8 @@ class ScheduleRequest(RequestModel):
     prompt: Prose = Field(min_length=1)
     """The prompt when it is due."""
     when: ScheduleTime
+    to: str = Field(default="", max_length=300)
+    """The room that gets what it says, such as `telegram: Kitchen`; empty: this conversation."""
 
 
 class SwitchRequest(RequestModel):
@@ -80,10 +85,12 @@ class SandboxStatusResponse(ResponseModel):
     """`confined`, `refused` or `off`."""
     reason: str
     fix: str
+    limits: str
+    """Who limits the memory and the processes of all commands together."""
 
     @classmethod
     def of(cls, status: SandboxStatus) -> SandboxStatusResponse:
-        return cls(state=status.state, reason=status.reason, fix=status.fix)
+        return cls(state=status.state, reason=status.reason, fix=status.fix, limits=status.limits)
 
 
 class ProcessResponse(ResponseModel):
@@ -155,6 +162,8 @@ class ScheduleResponse(ResponseModel):
     last_end: str
     """`replied`, `nothing` or `failed`."""
     last_output: str
+    to: RoomRef | None
+    """The room on a surface that gets what it says; none for the rooms of the conversation."""
 
     @classmethod
     def of(cls, schedule: DeskSchedule) -> ScheduleResponse:
@@ -170,6 +179,7 @@ class ScheduleResponse(ResponseModel):
             last=schedule.last,
             last_end=schedule.last_end,
             last_output=schedule.last_output,
+            to=schedule.to,
         )
 
 
@@ -369,7 +379,7 @@ async def say(
     except TimeoutError:
         return DeskReplyResponse(turn=turn)  # it goes on being answered; whoever asked may look later
     response.status_code = status.HTTP_200_OK
-    error = "The reply failed; see System status for the reason." if desk.replies.given_up(turn) else ""
+    error = "The reply failed; see Status & costs for the reason." if desk.replies.given_up(turn) else ""
     return DeskReplyResponse(
         turn=turn, reply=turn_response(characters, desk_chat, reply) if reply else None, error=error
     )
@@ -381,6 +391,33 @@ async def stop(store: StoreDep, characters: CharactersDep, desk: DeskDep, chat: 
     return DoneResponse(done=await DeskConversation(store, desk, characters).stop(room))
 
 
+class WorkspaceFileResponse(ResponseModel):
+    name: str
+    """Its path in the workspace."""
+    size: int
+    """In bytes."""
+    changed: datetime
+
+
+@router.get(_CHAT + "/files", summary="The files that workers made, those changed last first")
+async def files(desk: DeskDep, chat: str) -> list[WorkspaceFileResponse]:
+    found = await asyncio.to_thread(desk.files, desk.queries.chat(f"room:{chat}").room)
+    return [WorkspaceFileResponse(name=one.name, size=one.size, changed=one.changed) for one in found]
+
+
+@router.get(
+    _CHAT + "/files/{path:path}",
+    summary="Download a file",
+    response_class=Response,
+    responses={200: {"content": {"application/octet-stream": {}}}},
+)
+async def download_file(desk: DeskDep, chat: str, path: str) -> Response:
+    data = await asyncio.to_thread(desk.read_file, desk.queries.chat(f"room:{chat}").room, path)
+    # Workers wrote it: it is saved, never shown as a page of this site.
+    disposition = f"attachment; filename*=UTF-8''{quote(path.rpartition('/')[2], safe='')}"
+    return Response(data, media_type="application/octet-stream", headers={"Content-Disposition": disposition})
+
+
 @router.get(_CHAT + "/processes", summary="Branches and workers, oldest first")
 async def processes(desk: DeskDep, chat: str) -> list[ProcessResponse]:
     room = desk.queries.chat(f"room:{chat}").room
@@ -390,7 +427,7 @@ async def processes(desk: DeskDep, chat: str) -> list[ProcessResponse]:
 @router.post(_CHAT + "/workers", summary="Start a worker", status_code=status.HTTP_201_CREATED)
 async def start_worker(desk: DeskDep, chat: str, body: TaskRequest) -> ProcessResponse:
     room = f"room:{chat}"
-    worker = await desk.start_worker(room, body.task, interactive=body.interactive, person=OWNER)
+    worker = await desk.start_worker(room, body.task, interactive=body.interactive, person=OWNER, task_type=body.type)
     return ProcessResponse.of(desk.queries.process(room, worker))
 
 
@@ -426,13 +463,13 @@ async def schedules(desk: DeskDep, chat: str) -> list[ScheduleResponse]:
 
 @router.post(_CHAT + "/schedules", summary="Add a schedule", status_code=status.HTTP_201_CREATED)
 async def add_schedule(desk: DeskDep, chat: str, body: ScheduleRequest) -> ScheduleResponse:
-    schedule = await desk.schedules.set(f"room:{chat}", body.prompt, body.when, actor=OWNER)
+    schedule = await desk.schedules.set(f"room:{chat}", body.prompt, body.when, to=body.to, actor=OWNER)
     return ScheduleResponse.of(desk.schedules.queries.get(f"room:{chat}", schedule))
 
 
 @router.put(_SCHEDULE, summary="Change a schedule")
 async def change_schedule(desk: DeskDep, chat: str, schedule: str, body: ScheduleRequest) -> ScheduleResponse:
-    await desk.schedules.set(f"room:{chat}", body.prompt, body.when, schedule=schedule, actor=OWNER)
+    await desk.schedules.set(f"room:{chat}", body.prompt, body.when, schedule=schedule, to=body.to, actor=OWNER)
     return ScheduleResponse.of(desk.schedules.queries.get(f"room:{chat}", schedule))
 
 

@@ -10,6 +10,7 @@ import secrets
 from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import datetime
+from functools import partial
 from typing import Any
 from urllib.parse import quote
 
@@ -51,6 +52,8 @@ from coterie.surfaces.web.shared.templates import PageRouter, fragment_response,
 
 
 _MOST_DECIDED = 30
+_MAX_DIFF_LINES = 2_000
+"""The lines of a comparison that are shown of a document; a browser takes long for more."""
 HOW = {
     "exact": "",
     "normalised": "Found with other white space or quotes",
@@ -208,7 +211,9 @@ def _messages(draft: DraftService, thread: Thread, names: NameCache) -> Iterator
             state=turn.state,
             at=turn.at,
             model=clean_line(turn.model),
-            error=reply_error(redact(turn.why), turn.status) if turn.state == "truncated" else None,
+            error=reply_error(redact(turn.why), turn.status, has_text=bool(turn.text.strip()))
+            if turn.state == "truncated"
+            else None,
             can_retry=can_retry(turn, turns),
             proposals=tuple((one.id, _became(one)) for one in changes if one.reply == turn.id and not one.replaces),
         )
@@ -295,7 +300,8 @@ async def document(
     branches = await asyncio.to_thread(draft.workspaces.repository(workspace).branches)
     waiting, decided = proposal_cards(draft, names, workspace, sheet.branch, path)
     nonce = secrets.token_urlsafe(16)
-    shown = page_response(
+    shown = await asyncio.to_thread(
+        page_response,
         request,
         "draft/document.html",
         workspace=workspace,
@@ -359,7 +365,7 @@ async def compare(
     target = target or text.main_branch
     source = source or next((one for one in branches if one != target), target)
     diffs = await asyncio.to_thread(text.compare, source, target) if source != target else []
-    hunks = [(one.path, _lines(one.patch)) for one in diffs]
+    hunks = await asyncio.to_thread(lambda: [(one.path, *_lines(one.patch)) for one in diffs])
     name = clean_line(draft.thread_queries.workspaces()[workspace][0])
     context: dict[str, Any] = {
         "branches": branches,
@@ -368,7 +374,8 @@ async def compare(
         "hunks": hunks,
         "characters": characters.all(),
     }
-    return page_response(request, "draft/compare.html", workspace=workspace, folder=name, here="/draft", **context)
+    render_page = partial(page_response, request, "draft/compare.html", workspace=workspace, folder=name, here="/draft")
+    return await asyncio.to_thread(render_page, **context)
 
 
 @router.get("/threads/{thread}")
@@ -448,7 +455,10 @@ def _commit_row(revision: Revision) -> CommitRow:
     )
 
 
-def _lines(patch: str) -> list[tuple[str, str]]:
-    """The lines of a patch without file headers, each with its mark; `@` separates hunks."""
+def _lines(patch: str) -> tuple[list[tuple[str, str]], int]:
+    """The first lines of a patch without file headers, each with its mark, and how many more there are; `@` separates
+    hunks."""
     body = patch[patch.find("\n@@") + 1 :].splitlines() if "\n@@" in patch else []
-    return [("@" if line.startswith("@@") else line[:1] or " ", line[1:]) for line in body if not line.startswith("\\")]
+    lines = [line for line in body if not line.startswith("\\")]
+    shown = [("@" if line.startswith("@@") else line[:1] or " ", line[1:]) for line in lines[:_MAX_DIFF_LINES]]
+    return shown, max(len(lines) - _MAX_DIFF_LINES, 0)

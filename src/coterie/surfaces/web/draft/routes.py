@@ -17,7 +17,7 @@ from sse_starlette import EventSourceResponse, ServerSentEvent
 
 from coterie.base.errors import CoterieError
 from coterie.base.redaction import redact
-from coterie.base.values import Count, Name, parse_int64
+from coterie.base.values import Count, FilePath, Name, parse_int64
 from coterie.conversation import LiveText
 from coterie.modes.draft import (
     Contributor,
@@ -30,12 +30,14 @@ from coterie.modes.draft import (
     StartedReply,
     Thread,
     Update,
+    WorkspaceMissing,
     parser_for,
     sse_frames,
     visible_text,
 )
 from coterie.surfaces.web.draft.schemas import (
     AcceptRequest,
+    Branch,
     BranchRequest,
     CommitResponse,
     DeclineRequest,
@@ -60,9 +62,9 @@ from coterie.surfaces.web.draft.schemas import (
     WorkspaceResponse,
 )
 from coterie.surfaces.web.shared.access import (
-    GUEST_COOKIE,
     MAX_LINKS,
     AccessDep,
+    Confirmed,
     CurrentPerson,
     OutsideLink,
     branch_in_body,
@@ -71,6 +73,7 @@ from coterie.surfaces.web.shared.access import (
     document_in_query,
     document_of_change,
     document_of_thread,
+    guest_cookie,
     guest_tokens,
     open_to_guests,
 )
@@ -98,7 +101,7 @@ class GuestLinkRequest(RequestModel):
     role: GuestRole = "writer"
     """`reader` reads, `commenter` also writes messages, `writer` also edits and decides about proposals."""
     days: Annotated[float, Field(gt=0, le=MAX_DAYS, allow_inf_nan=False)] = 30
-    branch: str | None = None
+    branch: Branch | None = None
 
 
 class GuestLinkResponse(ResponseModel):
@@ -172,13 +175,15 @@ async def join(draft: DraftDep, request: Request, body: JoinRequest) -> Response
     others = [one for one in guest_tokens(request.headers) if one != body.token and draft.sharing.find(one)]
     tokens = ".".join([body.token, *others][:MAX_LINKS])
     secure = request.url.scheme == "https"
-    done.set_cookie(GUEST_COOKIE, tokens, MAX_DAYS * 86_400, httponly=True, samesite="strict", secure=secure)
+    done.set_cookie(
+        guest_cookie(request.headers), tokens, MAX_DAYS * 86_400, httponly=True, samesite="strict", secure=secure
+    )
     return done
 
 
 @guests_router.post("/join/leave", summary="Forget the links in this browser")
-async def leave(response: Response) -> DoneResponse:
-    response.delete_cookie(GUEST_COOKIE)
+async def leave(request: Request, response: Response) -> DoneResponse:
+    response.delete_cookie(guest_cookie(request.headers))
     return DoneResponse()
 
 
@@ -224,14 +229,14 @@ async def workspaces(draft: DraftDep) -> list[WorkspaceResponse]:
 @router.post(
     "/workspaces", summary="A new workspace, or a repository adopted as one", status_code=status.HTTP_201_CREATED
 )
-async def open_workspace(draft: DraftDep, body: WorkspaceRequest) -> WorkspaceResponse:
+async def open_workspace(draft: DraftDep, confirmed: Confirmed, body: WorkspaceRequest) -> WorkspaceResponse:
     if body.folder is None:
         return _shape(draft, await draft.workspaces.create(body.name))
-    return _shape(draft, await draft.workspaces.adopt(body.folder, body.name))
+    return _shape(draft, await draft.workspaces.adopt(body.folder, body.name, confirmed=confirmed))
 
 
 @router.get(_ONE + "/documents", summary="The documents of a branch")
-async def documents(draft: DraftDep, workspace: str, branch: str | None = None) -> list[DocumentResponse]:
+async def documents(draft: DraftDep, workspace: str, branch: Branch | None = None) -> list[DocumentResponse]:
     text = draft.workspaces.repository(workspace)
     documents = await asyncio.to_thread(text.documents, branch or text.main_branch)
     return [DocumentResponse(path=path, title=title) for path, title in documents]
@@ -239,7 +244,7 @@ async def documents(draft: DraftDep, workspace: str, branch: str | None = None) 
 
 @router.get(_ONE + "/documents/{path:path}", summary="A document on a branch")
 @open_to_guests(document_in_path)
-async def document(draft: DraftDep, workspace: str, path: str, branch: str | None = None) -> DocumentVersionResponse:
+async def document(draft: DraftDep, workspace: str, path: str, branch: Branch | None = None) -> DocumentVersionResponse:
     return DocumentVersionResponse.of(await draft.documents.read(workspace, path, branch))
 
 
@@ -261,7 +266,7 @@ async def save(
 
 @router.get(_ONE + "/changes/{path:path}", summary="The proposals for a document, in its order")
 @open_to_guests(document_in_path)
-async def changes(draft: DraftDep, workspace: str, path: str, branch: str | None = None) -> list[ProposalResponse]:
+async def changes(draft: DraftDep, workspace: str, path: str, branch: Branch | None = None) -> list[ProposalResponse]:
     version = await draft.documents.read(workspace, path, branch)
     proposals = draft.proposal_queries.of_document(workspace, version.branch, path)
     return [ProposalResponse.of(change) for change in proposals]
@@ -279,7 +284,7 @@ async def create_branch(draft: DraftDep, workspace: str, body: BranchRequest) ->
 
 
 @router.get(_ONE + "/compare", summary="The differences that merging one branch into another would make")
-async def compare(draft: DraftDep, workspace: str, source: str, target: str) -> list[DocumentDiffResponse]:
+async def compare(draft: DraftDep, workspace: str, source: Branch, target: Branch) -> list[DocumentDiffResponse]:
     diffs = await asyncio.to_thread(draft.workspaces.repository(workspace).compare, source, target)
     return [DocumentDiffResponse(path=one.path, patch=one.patch) for one in diffs]
 
@@ -293,8 +298,8 @@ async def merge(draft: DraftDep, who: CurrentPerson, workspace: str, body: Merge
 async def history(
     draft: DraftDep,
     workspace: str,
-    branch: str | None = None,
-    document: str | None = None,
+    branch: Branch | None = None,
+    document: FilePath | None = None,
     limit: Annotated[int, Query(ge=1, le=1_000)] = 100,
 ) -> list[CommitResponse]:
     text = draft.workspaces.repository(workspace)
@@ -305,7 +310,7 @@ async def history(
 @router.get(_ONE + "/blame", summary="The commit, proposal and thread that a line comes from")
 @open_to_guests(document_in_query)
 async def blame(
-    draft: DraftDep, workspace: str, document: str, line: Count, branch: str | None = None
+    draft: DraftDep, workspace: str, document: FilePath, line: Count, branch: Branch | None = None
 ) -> CommitResponse | None:
     text = draft.workspaces.repository(workspace)
     origin = await asyncio.to_thread(text.blame, branch or text.main_branch, document, line)
@@ -314,7 +319,7 @@ async def blame(
 
 @router.get(_ONE + "/threads", summary="Threads of a workspace")
 async def threads(
-    draft: DraftDep, workspace: str, document: str | None = None, branch: str | None = None
+    draft: DraftDep, workspace: str, document: FilePath | None = None, branch: Branch | None = None
 ) -> list[ThreadResponse]:
     return [ThreadResponse.of(thread) for thread in draft.thread_queries.threads(workspace, document, branch)]
 
@@ -371,7 +376,10 @@ def _thread_of(draft: DraftService, workspace: str, document: str, branch: str, 
 
 def _shape(draft: DraftService, workspace: str) -> WorkspaceResponse:
     name, folder = draft.thread_queries.workspaces()[workspace]
-    branch = draft.workspaces.repository(workspace).main_branch
+    try:
+        branch = draft.workspaces.repository(workspace).main_branch
+    except WorkspaceMissing:
+        branch = ""  # one missing folder does not hide the others
     return WorkspaceResponse(id=workspace, name=name, folder=str(folder), branch=branch)
 
 
@@ -384,7 +392,9 @@ _LIVE_DOCUMENT = "/workspaces/{workspace}/live/{path:path}"
 
 @editor_router.get(_LIVE_DOCUMENT, summary="The live document")
 @open_to_guests(document_in_path)
-async def live_document(draft: DraftDep, workspace: str, path: str, branch: str | None = None) -> LiveDocumentResponse:
+async def live_document(
+    draft: DraftDep, workspace: str, path: str, branch: Branch | None = None
+) -> LiveDocumentResponse:
     return LiveDocumentResponse.of(await draft.documents.live_document(workspace, path, branch))
 
 
@@ -400,13 +410,15 @@ async def apply_edits(draft: DraftDep, access: AccessDep, workspace: str, path: 
     in_time = await draft.documents.add_updates(workspace, document, body.version, updates, who, room)
     since = document.updates_since(body.version)
     if since is None:
-        raise LiveDocumentGone("Too much was typed since this page last looked.", "What you typed is merged in; go on.")
+        raise LiveDocumentGone(
+            "Too much was typed since this page last looked.", "What you typed is merged in; continue."
+        )
     return EditResponse.of(document, since, taken=in_time)
 
 
 @editor_router.post(_LIVE_DOCUMENT.replace("/live/", "/flush/"), summary="Commit the live document now")
 @open_to_guests(document_in_path)
-async def flush(draft: DraftDep, workspace: str, path: str, branch: str | None = None) -> LiveDocumentResponse:
+async def flush(draft: DraftDep, workspace: str, path: str, branch: Branch | None = None) -> LiveDocumentResponse:
     await draft.documents.commit_typing(workspace, path, branch or draft.workspaces.repository(workspace).main_branch)
     return LiveDocumentResponse.of(await draft.documents.live_document(workspace, path, branch))
 

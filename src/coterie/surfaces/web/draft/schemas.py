@@ -8,10 +8,11 @@ from typing import Annotated, Literal
 
 from pydantic import Field, StringConstraints
 
-from coterie.base.values import Count, Name, Prose
+from coterie.base.values import Count, FilePath, Key, Name, Prose
 from coterie.conversation import Turn
 from coterie.modes.draft import (
     CHANGE_TRAILER,
+    MAX_BRANCH,
     THREAD_TRAILER,
     AnchorData,
     DocumentVersion,
@@ -33,12 +34,16 @@ from coterie.modes.draft import (
 from coterie.surfaces.web.story.schemas import RequestModel, ResponseModel
 
 Document = Annotated[str, StringConstraints(max_length=4_000_000)]
+Branch = Annotated[str, StringConstraints(max_length=MAX_BRANCH)]
+_MAX_LINES = 100_000
+_Replacement = Annotated[list[Count | Document], Field(max_length=_MAX_LINES)]
 
 
 class WorkspaceRequest(RequestModel):
     name: Name
-    folder: str | None = None
-    """An existing repository; without it a new one is created."""
+    folder: FilePath | None = None
+    """An existing repository; without it a new one is created. One outside the folder for workspaces needs a
+    confirmation."""
 
 
 class WorkspaceResponse(ResponseModel):
@@ -77,27 +82,27 @@ class DocumentVersionResponse(ResponseModel):
 
 class SaveRequest(RequestModel):
     text: Document
-    base: str = ""
+    base: Key = ""
     """The `base` of the version it is based on; empty for a new document."""
-    branch: str | None = None
-    thread: str | None = None
+    branch: Branch | None = None
+    thread: Key | None = None
     """Where the edit is noted."""
 
 
 class EditorUpdateRequest(RequestModel):
     client: Annotated[str, StringConstraints(max_length=100)]
     """The page's own id, by which it recognises its updates."""
-    changes: list[Count | list[Count | str]]
+    changes: Annotated[list[Count | _Replacement], Field(max_length=_MAX_LINES)]
     """A CodeMirror change set: a number of kept characters, a list for a replacement."""
 
 
 class EditRequest(RequestModel):
-    branch: str
-    epoch: str
+    branch: Branch
+    epoch: Key
     version: Count
     """The version that the updates are based on."""
     updates: Annotated[list[EditorUpdateRequest], Field(max_length=1_000)]
-    thread: str | None = None
+    thread: Key | None = None
     """Where the edit is noted once it is committed."""
 
 
@@ -143,12 +148,12 @@ class EditResponse(ResponseModel):
 
 class BranchRequest(RequestModel):
     name: Name
-    source: str
+    source: Branch
 
 
 class MergeRequest(RequestModel):
-    source: str
-    target: str
+    source: Branch
+    target: Branch
 
 
 class Selection(RequestModel):
@@ -161,18 +166,24 @@ class Selection(RequestModel):
         return Span(self.start, self.end)
 
 
+class MemberRequest(Member):
+    bot: Key
+    brief: Prose = ""
+    model: Key = ""
+
+
 class ThreadRequest(RequestModel):
-    document: str
-    branch: str | None = None
+    document: FilePath
+    branch: Branch | None = None
     title: Prose = ""
-    members: list[Member]
+    members: Annotated[list[MemberRequest], Field(max_length=100)]
     selection: Selection | None = None
-    against: str = ""
+    against: Branch = ""
 
 
 class ThreadMessageRequest(RequestModel):
     text: Prose
-    to: str | None = None
+    to: Key | None = None
     """The member that answers, or empty for nobody. Otherwise the member named in the text answers, or the first one
     if the author writes alone or asks a question that is not addressed to a person."""
     selection: Selection | None = None
@@ -201,7 +212,7 @@ class DeclineRequest(RequestModel):
 
 
 class WatchRequest(RequestModel):
-    document: str
+    document: FilePath
     watching: bool = True
 
 

@@ -19,7 +19,7 @@ from coterie.base.redaction import redact
 from coterie.characters import OWNER, People, VisitEnd, Workspaces
 from coterie.conversation import Turn, TurnQueries
 from coterie.eventstore import Store
-from coterie.llm import UsageQueries
+from coterie.llm import BUNDLED_LICENCE, UsageQueries
 from coterie.modes.crowd import CrowdRoom, CrowdService
 from coterie.modes.desk import DeskChat, DeskService, Process
 from coterie.modes.draft import Contributor, DraftError, DraftService, PendingDocument
@@ -39,7 +39,7 @@ from coterie.surfaces.web.shared.dependencies import (
     VisitsDep,
     WorkspacesDep,
 )
-from coterie.surfaces.web.shared.labels import NameCache, NamesDep, job_label, reply_error
+from coterie.surfaces.web.shared.labels import NameCache, NamesDep, job_label, reply_error, surface_label
 from coterie.surfaces.web.shared.prose import clean_line, excerpt
 from coterie.surfaces.web.shared.templates import page_response
 from coterie.surfaces.web.story.live import Swipes, TurnView
@@ -104,7 +104,7 @@ class RecentActivity:
         return [self.stories(), await self.drafts(), await self.crowds(), self.desks()]
 
     def stories(self) -> ModeOverview:
-        items = [self._story_item(chat) for chat in self._story.chats.chats()]
+        items = [self._story_item(chat) for chat in self._story.chat_list.listed()]
         return _mode(
             ModeOverview(
                 "Stories",
@@ -307,7 +307,7 @@ class InboxOverview:
         for asking in self._people.open_pairing_requests():
             name = clean_line(asking.name) or clean_line(asking.account)
             yield InboxItem(
-                "question", f"{name} asks for access", "/settings#people", "hand", where=clean_line(asking.surface)
+                "question", f"{name} asks for access", "/settings#people", "hand", where=surface_label(asking.surface)
             )
 
     def _desks(self, since: VisitEnd | None) -> Iterator[InboxItem]:
@@ -331,7 +331,7 @@ class InboxOverview:
         return max(since.at, read or since.at) if since is not None else None
 
     def _replies(self) -> Iterator[InboxItem]:
-        for chat in self._story.chats.chats():
+        for chat in self._story.chat_list.listed():
             unread = ReadMarks(self._store).unread(chat.room) if OWNER in chat.people else 0
             if unread and (latest := self._story.timeline.latest_reply(chat.room)):
                 yield self._reply(chat, latest, unread)
@@ -407,7 +407,7 @@ class InboxOverview:
         first = job_label(dead[0].kind)
         text = f"Failed: {clean_line(first)}" if len(dead) == 1 else f"{len(dead)} background jobs failed"
         detail = excerpt(redact(dead[0].error or ""), _DETAIL_LENGTH)
-        return iter([InboxItem("failure", text, "/ops", "triangle-alert", where="System status", detail=detail)])
+        return iter([InboxItem("failure", text, "/ops", "triangle-alert", where="Status & costs", detail=detail)])
 
     async def _crowds(self, since: VisitEnd) -> list[InboxItem]:
         items = []
@@ -603,7 +603,7 @@ about_router = APIRouter(include_in_schema=False)
 @about_router.get("/about")
 async def about(summary: Summary, request: Request) -> Response:
     vendored = tomllib.loads(files("coterie.surfaces.web").joinpath("vendor.toml").read_text(encoding="utf-8"))
-    return page_response(request, "home/about.html", rows=summary(), vendored=vendored)
+    return page_response(request, "home/about.html", rows=summary(), vendored=vendored, demo_model=BUNDLED_LICENCE)
 
 
 @about_router.get("/styleguide")

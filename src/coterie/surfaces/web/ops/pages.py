@@ -56,6 +56,8 @@ class ModelUsage:
     tokens_out: int
     usd: float
     seconds: float
+    assumed: bool
+    """Whether the dollars are an assumption."""
 
 
 @router.get("")
@@ -145,6 +147,7 @@ def _usage_by_model(spending: list[DailyUsage]) -> list[ModelUsage]:
             sum(one.tokens_out for one in of),
             sum(one.usd for one in of),
             sum(one.seconds for one in of),
+            any(one.assumed for one in of),
         )
         for model, of in by_model.items()
     ]

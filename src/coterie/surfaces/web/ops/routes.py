@@ -12,6 +12,7 @@ from datetime import date, timedelta
 from typing import Annotated, Any
 
 from fastapi import APIRouter, BackgroundTasks, Query, Request, status
+from pydantic import Field
 
 from coterie.base.redaction import redact
 from coterie.base.values import Int64
@@ -98,21 +99,21 @@ class JobsResponse(ResponseModel):
     """Newest first."""
 
 
-class ModelResponse(ResponseModel):
+class RoleModelResponse(ResponseModel):
     role: str
     model: str
     """`provider/model`; the first of a role is used, the others are fallbacks."""
     free: bool
     has_key: bool
     context: int | None
-    resting_s: float
+    cooldown_s: float
     """Remaining cooldown after a rate limit; 0 if it can be used."""
     calls_today: int
     failed_today: int
 
 
 class ModelTestRequest(RequestModel):
-    model: str
+    model: Annotated[str, Field(max_length=300)]
     """A role (`narrative`), or `provider/model`."""
 
 
@@ -164,7 +165,7 @@ async def spend(
 
 
 @router.get("/ops/models", summary="Models by role and their health")
-async def models(store: StoreDep, models: ModelsDep) -> list[ModelResponse]:
+async def models(store: StoreDep, models: ModelsDep) -> list[RoleModelResponse]:
     today = UsageQueries(store).daily(models.ledger.today)
     return [_model(models, role, target, today) for role in Role for target in _chain(models, role)]
 
@@ -197,16 +198,16 @@ def _chain(models: Models, role: Role) -> tuple[Target, ...]:
         return ()
 
 
-def _model(models: Models, role: Role, target: Target, today: list[DailyUsage]) -> ModelResponse:
+def _model(models: Models, role: Role, target: Target, today: list[DailyUsage]) -> RoleModelResponse:
     spec = models.catalogue.spec(target.provider)
     calls = [one for one in today if (one.role, one.model) == (role.value, str(target))]
-    return ModelResponse(
+    return RoleModelResponse(
         role=role.value,
         model=str(target),
         free=spec.free,
         has_key=spec.api_key is not None,
         context=models.catalogue.details(target).context,
-        resting_s=round(models.cooldown_remaining(target), 1),
+        cooldown_s=round(models.cooldown_remaining(target), 1),
         calls_today=sum(one.calls for one in calls),
         failed_today=sum(one.failed for one in calls),
     )

@@ -7,47 +7,100 @@ from __future__ import annotations
 
 import asyncio
 import json
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
 from fastapi import Request, Response
 
-from coterie.characters import Characters
-from coterie.llm import PRESETS, Models, Role, RoleUnset
+from coterie.characters import ApiKey, ApiKeys, Characters, People
+from coterie.llm import PRESETS
 from coterie.ops import Setting
+from coterie.surfaces.web.settings.model_routes import page_context
 from coterie.surfaces.web.settings.routes import people_overview
-from coterie.surfaces.web.shared.dependencies import BackupsDep, CharactersDep, ModelsDep, PeopleDep, SettingsEditorDep
-from coterie.surfaces.web.shared.login import SESSION_COOKIE
+from coterie.surfaces.web.shared.dependencies import (
+    ApiKeysDep,
+    BackupsDep,
+    CharactersDep,
+    MessengersDep,
+    ModelSetupDep,
+    PeopleDep,
+    SettingsEditorDep,
+)
+from coterie.surfaces.web.shared.login import session_cookie
 from coterie.surfaces.web.shared.templates import PageRouter, fragment_response, page_response
 
 router = PageRouter(prefix="/settings")
 
 _LABELS = {
-    "models.provider": "Provider",
-    "models.base_url": "Base URL",
-    "models.api_key": "API key",
-    "models.narrative_model": "Model for characters' replies",
-    "models.classifier_model": "Model for classification",
-    "models.classifier_fallbacks": "Fallbacks",
-    "models.caps.usd_per_day": "Dollars per day",
+    "models.caps.usd_per_day": "Spending per day",
     "models.caps.tokens_per_day": "Tokens per day",
-    "models.caps.calls_per_day": "Calls per day",
-    "models.caps.unknown_usd_per_million": "Assumed price if unknown",
-    "story.narrative_budget_soft": "Prompt size, soft limit",
-    "story.narrative_budget_hard": "Prompt size, hard limit",
-    "story.classifier_budget_hard": "Classifier prompt size, limit",
-    "story.reply_tokens": "Reply size, limit",
-    "story.ooc_marker": "Out-of-character marker",
+    "models.caps.calls_per_day": "Model calls per day",
+    "models.caps.unknown_usd_per_million": "Assumed price of unknown models",
+    "story.narrative_budget_soft": "Prompt size without optional parts",
+    "story.narrative_budget_hard": "Maximum prompt size",
+    "story.classifier_budget_hard": "Maximum prompt size of the analysis",
+    "story.reply_tokens": "Maximum reply size",
+    "story.ooc_marker": "Mark of out-of-character notes",
     "story.retrieval_k": "Memories recalled per reply",
-    "story.reader_from_words": "Classify turns from this length",
+    "story.reader_from_words": "Shortest message to analyse",
     "storage.backup_at": "Backup time",
     "storage.keep_backups": "Backups to keep",
-    "storage.snapshot_every_events": "Events between snapshots",
-    "storage.snapshot_every_minutes": "Minutes between snapshots",
+    "storage.snapshot_every_events": "Snapshot after this many events",
+    "storage.snapshot_every_minutes": "Snapshot after this long",
     "storage.keep_snapshots": "Snapshots to keep",
+    "server.host": "Listen address",
+    "server.password": "Login password",
+    "server.drain_s": "Time to finish requests at shutdown",
+    "models.narrative_model": "Model for characters' replies",
+    "models.classifier_model": "Model for background analysis",
+    "models.classifier_fallbacks": "Fallbacks for background analysis",
+    "models.embedded.model": "GGUF file of the built-in model",
+    "models.embedded.context": "Context size of the built-in model",
+    "models.embedded.slots": "Simultaneous calls of the built-in model",
+    "models.embedded.candidates": "Candidate lines of the demo model",
+    "models.embedded.threads": "CPU threads of the built-in model",
+    "models.embedded.memory_mb": "Memory limit of the built-in model",
+    "models.embedded.idle_unload_s": "Unload the built-in model after",
+    "models.embedded.start_s": "Time to load the built-in model",
+    "models.embedded.stall_s": "Check the built-in model when silent for",
+    "models.first_token_s": "Time until the first token",
+    "models.idle_s": "Longest pause between tokens",
+    "models.deadline_s": "Longest model call",
+    "models.classifier_timeout_s": "Longest background analysis",
+    "models.rate_limit_cooldown_s": "Pause after a rate limit",
+    "models.record": "Record model calls to a file",
+    "models.replay": "Replay model calls from a file",
+    "memory.embedder": "Embedding method",
+    "memory.embedder_provider": "Provider of the embedding model",
+    "memory.embedder_model": "Embedding model",
+    "draft.document_tokens": "Document size in a prompt",
+    "draft.history_tokens": "Thread size in a prompt",
+    "draft.reply_tokens": "Maximum reply size",
+    "crowd.stream_addresses": "Allowed stream addresses",
+    "crowd.bus": "NATS server",
+    "crowd.run_personas": "Run personas in this process",
+    "crowd.recogniser": "Speech recognition",
+    "crowd.speech_language": "Language of the speech",
+    "desk.asks_a_day": "Questions between characters per day",
+    "surfaces.strangers": "Unknown accounts",
+    "surfaces.guest_modes": "Modes that other people may use",
+    "surfaces.code_minutes": "Codes are valid for",
+    "surfaces.burst_quiet_s": "Wait for a pause in group chats",
+    "surfaces.burst_most_s": "Longest wait in group chats",
+    "surfaces.backlog_s": "Answer older messages together after",
+    "surfaces.slow_notice_s": "Notify of a slow reply after",
+    "surfaces.largest_file_mb": "Largest file",
+    "agents.silence_timeout_s": "Wait for a sign of an agent",
+    "agents.heartbeat_s": "Ping interval",
+    "agents.max_retry_pause_s": "Longest pause between connection attempts",
+    "webhook.wait_s": "Longest wait for a reply",
+    "matrix.sync_s": "Long-polling timeout",
+    "telegram.poll_s": "Long-polling timeout",
+    "telegram.drafts": "Stream replies as drafts",
+    "twitch.per_30_s": "Messages per 30 seconds",
 }
 _GROUPS = {
-    "models": [key for key in _LABELS if key.startswith("models.") and ".caps." not in key],
     "budgets": [
         *(key for key in _LABELS if ".caps." in key),
         "story.narrative_budget_soft",
@@ -55,13 +108,45 @@ _GROUPS = {
         "story.reply_tokens",
         "story.classifier_budget_hard",
     ],
-    "story": ["story.retrieval_k", "story.ooc_marker", "story.reader_from_words"],
     "backups": [key for key in _LABELS if key.startswith("storage.")],
 }
+_UNITS = {
+    "models.caps.usd_per_day": "US dollars",
+    "models.caps.unknown_usd_per_million": "US dollars per million tokens",
+    "story.narrative_budget_soft": "tokens",
+    "story.narrative_budget_hard": "tokens",
+    "story.classifier_budget_hard": "tokens",
+    "story.reader_from_words": "words",
+    "models.embedded.context": "tokens",
+    "storage.backup_at": "cron expression",
+    "twitch.per_30_s": "",
+}
+_UNIT_OF_SUFFIX = {"_s": "seconds", "_mb": "MB", "_minutes": "minutes", "_tokens": "tokens"}
+_ADVANCED = {
+    "story": "Stories",
+    "draft": "Drafts",
+    "crowd": "Crowd",
+    "desk": "Desk",
+    "memory": "Memory",
+    "models": "Models",
+    "surfaces": "Messages from other apps",
+    "matrix": "Matrix",
+    "telegram": "Telegram",
+    "discord": "Discord",
+    "twitch": "Twitch",
+    "webhook": "Webhook",
+    "api": "API",
+    "agents": "Remote agents",
+    "server": "Web server",
+    "storage": "Storage",
+    "log": "Log",
+}
+"""The first part of a key → the heading under "Advanced"."""
 
 
-_TABLES = ("models.roles", "models.tasks", "models.providers")
-"""Shown in forms of their own."""
+_MODEL_SETTINGS = ("default", "provider", "providers", "base_url", "api_key", "roles", "tasks")
+_TABLES = tuple(f"models.{name}" for name in _MODEL_SETTINGS)
+"""Chosen in the section of the models."""
 _ANY = "openai-compatible"
 
 
@@ -71,6 +156,7 @@ class SettingField:
 
     key: str
     label: str
+    unit: str
     about: str
     kind: str
     """`text`, `number`, `switch`, `list`, `choice`, `secret`, or `table`, which is only shown."""
@@ -79,43 +165,29 @@ class SettingField:
     default: str
     origin: str
     locked: bool
+    protected: bool
     live: bool
     pending: bool
     options: list[tuple[str, str]]
-
-
-@dataclass(frozen=True)
-class RoleModels:
-    """A role and its models."""
-
-    role: str
-    chain: list[str]
-    also: list[str]
-    """Other roles with the same models."""
-
-
-@dataclass(frozen=True)
-class ProviderForm:
-    """A configured provider as its form shows it."""
-
-    name: str
-    preset: str
-    base_url: str
-    has_key: bool
 
 
 @router.get("")
 async def settings(
     characters: CharactersDep,
     people: PeopleDep,
-    models: ModelsDep,
+    api_keys: ApiKeysDep,
     settings_editor: SettingsEditorDep,
     backups: BackupsDep,
+    setup: ModelSetupDep,
+    messengers: MessengersDep,
     request: Request,
 ) -> Response:
     if not characters.has_owner_profile():
-        return page_response(request, "settings/welcome.html")
-    fields = {one.key: _field(one) for one in await asyncio.to_thread(settings_editor.settings)}
+        next_page = "/" if setup.has_own_model else "/settings/models?welcome"
+        return page_response(request, "settings/welcome.html", next_page=next_page)
+    can_confirm = request.app.state.confirmations is not None
+    stored = await asyncio.to_thread(settings_editor.settings)
+    fields = {one.key: _field(one, can_confirm=can_confirm) for one in stored}
     groups = {name: [fields[key] for key in keys if key in fields] for name, keys in _GROUPS.items()}
     shown = {key for keys in _GROUPS.values() for key in keys}
     return page_response(
@@ -123,17 +195,16 @@ async def settings(
         "settings/settings.html",
         you=characters.owner(),
         groups=groups,
-        others=[field for key, field in fields.items() if key not in shown and key not in _TABLES],
+        advanced=_advanced(field for key, field in fields.items() if key not in shown and key not in _TABLES),
         restart=any(field.pending for field in fields.values()),
-        seats=_role_models(models),
-        tasks=[(task, list(chain)) for task, chain in models.settings.tasks.items()],
-        providers=_providers(models),
-        presets=[(name, "OpenAI-compatible" if name == _ANY else name) for name in PRESETS],
+        **await asyncio.to_thread(page_context, setup),
         backups=backups.backups(),
         put_back=backups.last_restore,
         folder=str(backups.folder),
-        has_login=SESSION_COOKIE in request.cookies,
+        has_login=session_cookie(request.headers) in request.cookies,
         people=people_overview(people),
+        api_keys=_api_keys(people, api_keys),
+        messengers=list(messengers.values()),
         characters=_character_choices(characters),
     )
 
@@ -144,56 +215,70 @@ async def backups(backups: BackupsDep) -> Response:
 
 
 @router.get("/people")
-async def people(characters: CharactersDep, people: PeopleDep) -> Response:
+async def people(characters: CharactersDep, people: PeopleDep, api_keys: ApiKeysDep) -> Response:
     return fragment_response(
-        "settings/people.html", people=people_overview(people), characters=_character_choices(characters)
+        "settings/people.html",
+        people=people_overview(people),
+        api_keys=_api_keys(people, api_keys),
+        characters=_character_choices(characters),
     )
+
+
+def _api_keys(people: People, api_keys: ApiKeys) -> dict[str, list[ApiKey]]:
+    """The keys of each person, by the person's id."""
+    return {person.id: api_keys.of_person(person.id) for person in people.all()}
 
 
 def _character_choices(characters: Characters) -> list[dict[str, str]]:
     return [{"id": character.id, "name": character.name} for character in characters.all()]
 
 
-def _role_models(models: Models) -> list[RoleModels]:
-    """One entry per chain of models, under the first role that has it."""
-    by_chain: dict[tuple[str, ...], RoleModels] = {}
-    for role in Role:
-        try:
-            chain = tuple(str(target) for target in models.catalogue.chain(role))
-        except RoleUnset:
-            continue
-        own = role.fallback_role is None or role in models.settings.roles
-        if own or chain not in by_chain:
-            by_chain[(*chain, role.value) if chain in by_chain else chain] = RoleModels(role.value, list(chain), [])
-        else:
-            by_chain[chain].also.append(role.value)
-    return list(by_chain.values())
-
-
-def _providers(models: Models) -> list[ProviderForm]:
-    return [
-        ProviderForm(name, one.preset, one.base_url or "", one.api_key is not None)
-        for name, one in models.settings.providers.items()
-    ]
-
-
-def _field(setting: Setting) -> SettingField:
+def _field(setting: Setting, *, can_confirm: bool) -> SettingField:
+    """`can_confirm` if the owner can confirm a change with a password."""
     kind = _kind(setting)
     options = [(name, name) for name in PRESETS if name != _ANY]
     return SettingField(
         key=setting.key,
-        label=_LABELS.get(setting.key, setting.key),
+        label=_label(setting.key),
+        unit=_unit(setting.key),
         about=setting.about.replace("`", ""),
         kind=kind,
         value="" if setting.secret else _display_value(setting.value),
         is_set=bool(setting.value),
         default="" if setting.secret else _display_value(setting.default),
         origin="" if setting.origin == "default" else setting.origin,
-        locked=setting.origin.startswith("environment variable"),
+        locked=setting.origin.startswith("environment variable") or (setting.protected and not can_confirm),
+        protected=setting.protected,
         live=setting.live,
         pending=setting.pending,
         options=options if kind == "choice" else [],
     )
+
+
+def _label(key: str) -> str:
+    """The label of a setting; one without a label of its own is named after the last part of its key."""
+    if key in _LABELS:
+        return _LABELS[key]
+    name = key.rpartition(".")[2]
+    for suffix in _UNIT_OF_SUFFIX:
+        name = name.removesuffix(suffix) or name
+    return name.replace("_", " ").capitalize()
+
+
+def _unit(key: str) -> str:
+    if key in _UNITS:
+        return _UNITS[key]
+    return next((unit for suffix, unit in _UNIT_OF_SUFFIX.items() if key.endswith(suffix)), "")
+
+
+def _advanced(fields: Iterable[SettingField]) -> list[tuple[str, list[SettingField]]]:
+    """Settings by the heading they are under; tables without entries are left out, since they cannot be edited here."""
+    by_part: dict[str, list[SettingField]] = {}
+    for field in fields:
+        if field.kind != "table" or field.is_set:
+            by_part.setdefault(field.key.partition(".")[0], []).append(field)
+    order = [*_ADVANCED, *sorted(by_part.keys() - _ADVANCED.keys())]
+    return [(_ADVANCED.get(part, part.capitalize()), by_part[part]) for part in order if part in by_part]
 
 
 def _kind(setting: Setting) -> str:

@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import asyncio
 from datetime import datetime
+from functools import partial
 from typing import Annotated, Any
 
 from fastapi import APIRouter, status
 from pydantic import Field
 
-from coterie.base.values import Name
-from coterie.characters import EVERY_CHARACTER, OwnerProfile, PairingRequest, People, Person
+from coterie.base.values import Key, Name
+from coterie.characters import EVERY_CHARACTER, ApiKey, OwnerProfile, PairingRequest, People, Person
 from coterie.ops import Setting
-from coterie.surfaces.web.shared.access import CurrentPerson
+from coterie.surfaces.web.shared.access import Confirmed, CurrentPerson
 from coterie.surfaces.web.shared.dependencies import (
+    ApiKeysDep,
     CharactersDep,
     LinkCodeMinutes,
     PeopleDep,
@@ -39,6 +41,18 @@ class AccountResponse(ResponseModel):
     surface: str
     account: str
     name: str
+
+
+class ApiKeyResponse(ResponseModel):
+    id: str
+    name: str
+    created: datetime
+    key: str | None = None
+    """The key itself, shown once when it is created; only its hash is stored."""
+
+    @classmethod
+    def of(cls, key: ApiKey, token: str | None = None) -> ApiKeyResponse:
+        return cls(id=key.id, name=key.name, created=key.created, key=token)
 
 
 class PersonResponse(ResponseModel):
@@ -86,21 +100,28 @@ class InvitePersonRequest(RequestModel):
     name: Name
 
 
+class ApiKeyRequest(RequestModel):
+    name: Name
+    """What the key is for."""
+
+
 class ApproveRequest(RequestModel):
     code: Annotated[str, Field(max_length=40)]
-    person: str | None = None
+    person: Key | None = None
     """An existing person; without it a new one is created."""
+    character: Key = ""
+    """The id of the character they may talk to, or `*` for all; if empty, none yet."""
 
 
 class AllowRequest(RequestModel):
-    character: str
+    character: Key
     """A character id, or `*` for all."""
     allowed: bool
 
 
 class UnlinkRequest(RequestModel):
-    surface: str
-    account: str
+    surface: Key
+    account: Annotated[str, Field(max_length=1_000)]
 
 
 def people_overview(people: People) -> PeopleResponse:
@@ -130,6 +151,27 @@ async def code(people: PeopleDep, code_minutes: LinkCodeMinutes, person: str) ->
     return LinkCodeResponse(person=PersonResponse.of(people, who), code=issued, minutes=code_minutes)
 
 
+@people_router.get("/{person}/keys", summary="The API keys of a person")
+async def keys(people: PeopleDep, api_keys: ApiKeysDep, person: str) -> list[ApiKeyResponse]:
+    return [ApiKeyResponse.of(key) for key in api_keys.of_person(people.person(person).id)]
+
+
+@people_router.post(
+    "/{person}/keys",
+    summary="Create an API key: who calls /v1 with it acts as the person; it is shown once",
+    status_code=status.HTTP_201_CREATED,
+)
+async def create_key(api_keys: ApiKeysDep, person: str, body: ApiKeyRequest) -> ApiKeyResponse:
+    key, token = await api_keys.create(person, body.name)
+    return ApiKeyResponse.of(key, token)
+
+
+@people_router.delete("/keys/{key}", summary="Revoke an API key: it gives no access from now on")
+async def revoke_key(api_keys: ApiKeysDep, key: str) -> DoneResponse:
+    await api_keys.revoke(key)
+    return DoneResponse()
+
+
 @people_router.put("/{person}/characters", summary="Allow or forbid a person to talk to a character")
 async def allow(characters: CharactersDep, people: PeopleDep, person: str, body: AllowRequest) -> PersonResponse:
     who = people.person(person)
@@ -139,8 +181,10 @@ async def allow(characters: CharactersDep, people: PeopleDep, person: str, body:
 
 
 @people_router.post("/approve", summary="Approve an access request by its code")
-async def approve(people: PeopleDep, body: ApproveRequest) -> PersonResponse:
-    person, _ = await people.approve(body.code, body.person)
+async def approve(people: PeopleDep, characters: CharactersDep, body: ApproveRequest) -> PersonResponse:
+    if body.character not in ("", "*"):
+        characters.get(body.character)
+    person, _ = await people.approve(body.code, body.person, body.character or None)
     return PersonResponse.of(people, person)
 
 
@@ -187,7 +231,8 @@ class SettingsResponse(ResponseModel):
 
 class SettingsRequest(RequestModel):
     changes: dict[str, Any]
-    """Setting → value; null resets it to its default. A secret is given as `env:NAME` or `secret:NAME`."""
+    """Setting → value; null resets it to its default. A secret is given as `env:NAME` or `secret:NAME`. References and
+    protected settings need a confirmation."""
 
 
 @router.get("/settings", summary="All settings with value, description and origin; secrets are left out")
@@ -196,5 +241,6 @@ async def settings(settings_editor: SettingsEditorDep) -> SettingsResponse:
 
 
 @router.patch("/settings", summary="Change settings in the configuration file; all of them, or none if one is invalid")
-async def change(settings_editor: SettingsEditorDep, body: SettingsRequest) -> SettingsResponse:
-    return SettingsResponse.of(await asyncio.to_thread(settings_editor.change, body.changes))
+async def change(settings_editor: SettingsEditorDep, confirmed: Confirmed, body: SettingsRequest) -> SettingsResponse:
+    change = partial(settings_editor.change, body.changes, confirmed=confirmed)
+    return SettingsResponse.of(await asyncio.to_thread(change))

@@ -9,8 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from http.cookies import CookieError, SimpleCookie
-from typing import Annotated, Any, TypeVar
+from typing import Annotated, Any, Protocol, TypeVar
 from urllib.parse import urlsplit
 
 from fastapi import APIRouter, Depends
@@ -84,6 +83,21 @@ def guest_rule(route: BaseRoute) -> GuestRule | None:
     return rule
 
 
+# Cookies
+
+
+def cookie_name(name: str, headers: Headers) -> str:
+    """The name with the port of this server's address: browsers send cookies to all ports of a host alike."""
+    port = headers.get("host", "").rpartition(":")[2]
+    return f"{name}-{port}" if port.isascii() and port.isdecimal() else name
+
+
+def cookie_values(headers: Headers, name: str) -> list[str]:
+    """The values of all cookies of this name. Cookies of other apps, which may have any form, are skipped."""
+    pairs = (pair.partition("=") for line in headers.getlist("cookie") for pair in line.split(";"))
+    return [value.strip().strip('"') for key, _, value in pairs if key.strip() == name]
+
+
 # The document that a request is about
 
 
@@ -123,12 +137,13 @@ def checked_by_route(draft: DraftService, request: HTTPConnection) -> None:
 # Guests
 
 
+def guest_cookie(headers: Headers) -> str:
+    return cookie_name(GUEST_COOKIE, headers)
+
+
 def guest_tokens(headers: Headers) -> list[str]:
-    try:
-        cookie = SimpleCookie(headers.get("cookie", "")).get(GUEST_COOKIE)
-    except CookieError:
-        return []
-    return [token for token in cookie.value.split(".") if token][:MAX_LINKS] if cookie else []
+    values = cookie_values(headers, guest_cookie(headers))
+    return [token for value in values for token in value.split(".") if token][:MAX_LINKS]
 
 
 class GuestAccess:
@@ -214,6 +229,21 @@ async def _current_person(people: PeopleDep, request: HTTPConnection) -> Contrib
 
 
 CurrentPerson = Annotated[Contributor, Depends(_current_person)]
+
+
+class PasswordConfirmations(Protocol):
+    """Checks that the owner has confirmed a request with the password."""
+
+    def use_confirmation(self, headers: Headers) -> bool: ...
+
+
+async def _confirmed(request: HTTPConnection) -> bool:
+    confirmations: PasswordConfirmations | None = request.app.state.confirmations
+    return confirmations is not None and confirmations.use_confirmation(request.headers)
+
+
+Confirmed = Annotated[bool, Depends(_confirmed)]
+"""Whether the owner has confirmed this request with the password; never without a password."""
 
 
 # Admits only requests to this machine's own name, and no changes that come from another site's page.

@@ -2,21 +2,33 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Annotated, Any, Protocol
 
 from fastapi import Depends, Request
 
-from coterie.characters import Characters, People, Visits, Workspaces, check_size
+from coterie.characters import (
+    ApiKeys,
+    CharacterPictures,
+    Characters,
+    Lorebooks,
+    People,
+    Personas,
+    PictureFiles,
+    Visits,
+    Workspaces,
+    check_size,
+)
 from coterie.conversation import Feed
 from coterie.eventstore import Store
 from coterie.llm import Models
 from coterie.memory import Memory
+from coterie.messaging import Messenger
 from coterie.modes.crowd import CrowdService
 from coterie.modes.desk import DeskService
 from coterie.modes.draft import DraftService
-from coterie.modes.story import CharacterImporter, StoryService
-from coterie.ops import BackupService, Health, SettingsEditor
+from coterie.modes.story import CharacterImporter, SillyTavernImporter, StoryService
+from coterie.ops import BackupService, Health, ModelSetup, SettingsEditor
 
 
 class Services(Protocol):
@@ -24,7 +36,12 @@ class Services(Protocol):
 
     store: Store
     characters: Characters
+    lorebooks: Lorebooks
+    personas: Personas
+    pictures: PictureFiles
+    character_pictures: CharacterPictures
     people: People
+    api_keys: ApiKeys
     visits: Visits
     memory: Memory
     story: StoryService
@@ -33,10 +50,13 @@ class Services(Protocol):
     desk: DeskService
     workspaces: Workspaces
     character_importer: CharacterImporter
+    sillytavern: SillyTavernImporter
     feed: Feed
     models: Models
     settings_editor: SettingsEditor
+    model_setup: ModelSetup
     backups: BackupService
+    messengers: dict[str, Messenger]
 
     @property
     def code_minutes(self) -> int: ...
@@ -58,7 +78,12 @@ def _service(name: str) -> Any:
 
 StoreDep = Annotated[Store, _service("store")]
 CharactersDep = Annotated[Characters, _service("characters")]
+LorebooksDep = Annotated[Lorebooks, _service("lorebooks")]
+PersonasDep = Annotated[Personas, _service("personas")]
+PicturesDep = Annotated[PictureFiles, _service("pictures")]
+CharacterPicturesDep = Annotated[CharacterPictures, _service("character_pictures")]
 PeopleDep = Annotated[People, _service("people")]
+ApiKeysDep = Annotated[ApiKeys, _service("api_keys")]
 VisitsDep = Annotated[Visits, _service("visits")]
 MemoryDep = Annotated[Memory, _service("memory")]
 StoryDep = Annotated[StoryService, _service("story")]
@@ -67,10 +92,13 @@ CrowdDep = Annotated[CrowdService, _service("crowd")]
 DeskDep = Annotated[DeskService, _service("desk")]
 WorkspacesDep = Annotated[Workspaces, _service("workspaces")]
 CharacterImporterDep = Annotated[CharacterImporter, _service("character_importer")]
+SillyTavernDep = Annotated[SillyTavernImporter, _service("sillytavern")]
 FeedDep = Annotated[Feed, _service("feed")]
 ModelsDep = Annotated[Models, _service("models")]
 SettingsEditorDep = Annotated[SettingsEditor, _service("settings_editor")]
+ModelSetupDep = Annotated[ModelSetup, _service("model_setup")]
 BackupsDep = Annotated[BackupService, _service("backups")]
+MessengersDep = Annotated[Mapping[str, Messenger], _service("messengers")]
 LinkCodeMinutes = Annotated[int, _service("code_minutes")]
 """How long a code that links an account can be used."""
 HealthCheck = Annotated[Callable[[], Health], _service("health")]

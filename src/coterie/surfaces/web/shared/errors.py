@@ -14,7 +14,7 @@ from pydantic import BaseModel
 from starlette.exceptions import HTTPException
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from coterie.base.errors import CoterieError
+from coterie.base.errors import ConfirmationNeeded, CoterieError
 from coterie.base.logging import get_logger
 from coterie.base.redaction import redact
 from coterie.base.values import replace_surrogates
@@ -56,7 +56,10 @@ class ErrorBody(BaseModel):
 ERROR_RESPONSES: dict[int | str, dict[str, object]] = {
     400: {"model": ErrorBody, "description": "The request is invalid."},
     401: {"model": ErrorBody, "description": "A session or a link is required."},
-    403: {"model": ErrorBody, "description": "The request came from another site, or is for the owner only."},
+    403: {
+        "model": ErrorBody,
+        "description": "The request came from another site, is for the owner only, or needs a confirmation.",
+    },
     404: {"model": ErrorBody, "description": "Not found."},
     408: {"model": ErrorBody, "description": "The request's body took too long to arrive."},
     409: {"model": ErrorBody, "description": "A reply is running, or a concurrent change was made."},
@@ -150,6 +153,14 @@ def add_error_handlers(web: FastAPI) -> None:
     async def coterie_error(request: Request, error: CoterieError) -> Response:
         return negotiated_error(request, error.http_status, error.what, error.fix)
 
+    @web.exception_handler(ConfirmationNeeded)
+    async def confirmation_needed(request: Request, error: ConfirmationNeeded) -> Response:
+        """`confirm` says that the same request works with a confirmation; without a password there is none."""
+        body = {"error": _printable(error.what), "fix": _printable(error.fix)}
+        if request.app.state.confirmations is None:
+            return JSONResponse(body, status_code=error.http_status)
+        return JSONResponse({**body, "confirm": True}, status_code=error.http_status)
+
     @web.exception_handler(RequestValidationError)
     async def validation_error(request: Request, error: RequestValidationError) -> Response:
         first = error.errors()[0]
@@ -161,7 +172,7 @@ def add_error_handlers(web: FastAPI) -> None:
     @web.exception_handler(HTTPException)
     async def http_error(request: Request, error: HTTPException) -> Response:
         if error.status_code == 404 and accepts_html(request.headers):
-            return negotiated_error(request, 404, "There is nothing here.", "The address may be old, or misspelt.")
+            return negotiated_error(request, 404, "Page not found.", "The address may be old, or misspelt.")
         fix = getattr(error, "fix", "") or _FIXES.get(error.status_code, "Try again.")
         response = negotiated_error(request, error.status_code, f"{error.detail}.", fix)
         response.headers.update(error.headers or {})

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from datetime import datetime
 from typing import Annotated, Literal
 
 from fastapi import Depends
@@ -11,6 +12,13 @@ from coterie.characters import Characters, NoSuchCharacter, NoSuchPerson, People
 from coterie.modes.story import StoryService
 from coterie.surfaces.web.shared.dependencies import CharactersDep, PeopleDep, StoryDep
 from coterie.surfaces.web.shared.prose import clean_line
+
+_SURFACES = {"openai_api": "API", "api": "API", "mcp": "MCP", "websocket": "WebSocket"}
+
+
+def surface_label(surface: str) -> str:
+    """The name of a messenger or another surface, as people know it."""
+    return _SURFACES.get(surface) or clean_line(surface).capitalize()
 
 
 class DisplayNames:
@@ -100,11 +108,8 @@ def score_part_label(source: str) -> str:
 
 _JOB_KINDS = {
     "backup": "the nightly backup",
-    "story_memory": "storing memories of a turn",
-    "story_state": "updating relationships after a turn",
-    "story_significance": "rating a memory",
-    "story_scene": "checking whether a scene ended",
-    "story_close": "closing a scene",
+    "story_memory": "updating memory, relationships and the scene after a turn",
+    "story_close": "ending a scene",
     "story_retell": "summarising older turns",
     "desk_message": "answering at the desk",
     "desk_wake": "reading a worker's result",
@@ -136,6 +141,8 @@ class ReplyError:
     text: str = ""
     act: str = "Regenerate"
     link: tuple[str, str] | None = None
+    retry_at: int | None = None
+    """When trying again may help, in milliseconds since 1970."""
 
 
 _KNOWN = {
@@ -145,8 +152,18 @@ _KNOWN = {
 }
 
 
-def reply_error(why: str, status: int | None = None) -> ReplyError:
-    """`why` as stored with the reply, `status` the HTTP status of the provider."""
+def reply_error(
+    why: str, status: int | None = None, *, has_text: bool = True, retry_at: datetime | None = None
+) -> ReplyError:
+    """`why` as stored with the reply, `status` the HTTP status of the provider, `has_text` whether any text is kept."""
+    error = _reply_error(why, status)
+    if not has_text:
+        kept = {"lost": "Connection lost before the reply began."}.get(error.code, error.title)
+        error = replace(error, title=kept, text="" if why in _KNOWN else error.text)
+    return error if retry_at is None else replace(error, retry_at=int(retry_at.timestamp() * 1_000))
+
+
+def _reply_error(why: str, status: int | None) -> ReplyError:
     if why in _KNOWN:
         return _KNOWN[why]
     status = status or 0

@@ -265,7 +265,7 @@ class BodyLimits:
 
 def is_upload(path: str) -> bool:
     """Whether the body is a file, whatever content type it claims."""
-    return path.endswith(("/import", "/webhook/files"))
+    return path.endswith(("/import", "/picture", "/webhook/files"))
 
 
 def is_live_stream(method: str, path: str) -> bool:

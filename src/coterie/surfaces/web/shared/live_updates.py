@@ -105,17 +105,24 @@ def _positions(pairs: list[str]) -> dict[str, int]:
     return {channel: after for channel, after in positions if after is not None}
 
 
-async def _stream(
-    channels: Channels, positions: dict[str, int], stopping: anyio.Event
-) -> AsyncIterator[ServerSentEvent]:
+async def _stream(channels: Channels, positions: dict[str, int], stopping: anyio.Event) -> AsyncIterator[bytes]:
+    """Updates that are there together are sent together: a system call for each is most of their cost."""
     queue: _Updates = asyncio.Queue(_QUEUE_SIZE)
     forwards = [_forward(channels, channel, after, queue) for channel, after in positions.items()]
     tasks = [run_once("live updates of a page", work) for work in (*forwards, _close_on_shutdown(stopping, queue))]
     try:
-        while (item := await queue.get()) is not None:
-            channel, update = item
-            positions[channel] = max(positions[channel], update.event_id)
-            yield _event(channel, update, positions)
+        item = await queue.get()
+        while item is not None:
+            events = b""
+            while item is not None:
+                channel, update = item
+                positions[channel] = max(positions[channel], update.event_id)
+                events += _event(channel, update, positions).encode()
+                if queue.empty():
+                    break
+                item = queue.get_nowait()
+            yield events
+            item = await queue.get() if item is not None else None
     finally:
         for task in tasks:
             task.cancel()

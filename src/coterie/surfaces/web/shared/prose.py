@@ -1,7 +1,8 @@
-"""Prose as HTML: paragraphs, italics, bold, quotations, and out-of-character notes, and nothing else.
+"""Texts of people and models as HTML. Everything is escaped; HTML in a text is shown as it is.
 
-Everything is escaped; there are no links, images, headings, code or HTML in it. Blocks are set one by one, so that a
-reply that is still being given appends finished ones once and sets only its last again.
+Story prose has paragraphs, italics, bold, quotations and out-of-character notes, and nothing else. Its blocks are set
+one by one, so that a reply that is still being given appends finished ones once and sets only its last again. Replies
+of assistants (desk, threads about documents) have all of Markdown except images.
 """
 
 from __future__ import annotations
@@ -9,6 +10,7 @@ from __future__ import annotations
 import re
 import unicodedata
 from functools import lru_cache
+from typing import Any
 
 from markdown_it import MarkdownIt
 from markdown_it.common.utils import isMdAsciiPunct, isPunctChar, isWhiteSpace
@@ -24,7 +26,7 @@ _DIRECTION = "\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069"
 _INVISIBLE = "\u00ad\u180e\u200b\u2060\ufeff"
 _CONTROL = "\x00-\x08\x0b-\x1f\x7f-\x9f\ud800-\udfff"
 _UNREADABLE = re.compile(f"[{_DIRECTION}{_INVISIBLE}{_CONTROL}]")
-_EMPHASIS = re.compile(r"[*_]{1,3}(?=\S)|(?<=\S)[*_]{1,3}")
+_EMPHASIS = re.compile(r"\*{1,3}(?=\S)|(?<=\S)\*{1,3}|(?<!\w)_{1,3}(?=\S)|(?<=\S)_{1,3}(?!\w)")
 _STRAIGHT = re.compile(r"""["']""")
 NOTE_MARKER = "(("
 
@@ -46,6 +48,11 @@ def clean_line(text: str) -> str:
 def clean_fragment(text: str) -> str:
     """The same for a part of a line, whose surrounding spaces are kept."""
     return "".join(" " if c in "\n\t" else c for c in _strip_invisible(text))
+
+
+def plain_fragment(text: str) -> str:
+    """A part of a line without markup, such as a hit of a search."""
+    return _EMPHASIS.sub("", clean_fragment(text))
 
 
 def show_invisible(text: str) -> str:
@@ -98,6 +105,39 @@ def _render_plain(text: str) -> Markup:
     return Markup("<p>{}</p>\n").format(Markup("<br />\n").join(lines))
 
 
+_DATA_MARKS = re.compile(r"〔(?:data|end of data) [^〔〕\n]{1,200}〕\n?")
+"""The marks that enclose untrusted text in prompts. A model may repeat them; people never see them."""
+
+
+def render_reply(text: str) -> Markup:
+    """A finished reply of an assistant as Markdown: code, lists, tables, headings and links, without images."""
+    text = _DATA_MARKS.sub("", text)
+    if _count_marks(text) > MAX_MARKS:
+        return _render_plain(text)
+    return Markup('<div class="block markdown" dir="auto">{}</div>').format(_render_reply(_strip_invisible(text)))
+
+
+@lru_cache(maxsize=512)
+def _render_reply(text: str) -> Markup:
+    return Markup(_reply_markdown().render(text))  # noqa: S704 - it escapes all it is given
+
+
+@lru_cache(maxsize=1)
+def _reply_markdown() -> MarkdownIt:
+    markdown = MarkdownIt("commonmark", {"html": False, "breaks": True, "maxNesting": 12}).enable(
+        ["table", "strikethrough"]
+    )
+    markdown.disable(["image", "html_block", "html_inline"])
+    markdown.add_render_rule("link_open", _render_link)
+    return markdown
+
+
+def _render_link(renderer: RendererHTML, tokens: list, at: int, options: Any, env: Any) -> str:  # type: ignore[type-arg]
+    tokens[at].attrSet("rel", "noreferrer noopener nofollow")
+    tokens[at].attrSet("target", "_blank")
+    return renderer.renderToken(tokens, at, options, env)
+
+
 def excerpt(text: str, max_length: int = 140) -> str:
     """The beginning of a text in one line, without markup."""
     # Of a long text, as much as is usually enough; all of it if that is mostly white space or markup.
@@ -108,6 +148,7 @@ def excerpt(text: str, max_length: int = 140) -> str:
 
 
 def _without_markup(text: str) -> str:
+    text = _DATA_MARKS.sub("", text)
     return _EMPHASIS.sub("", " ".join(clean_line(text.replace("\n", " ")).split()))
 
 

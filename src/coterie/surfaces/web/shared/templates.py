@@ -10,7 +10,8 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
+from contextvars import ContextVar
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import cache
@@ -30,7 +31,15 @@ from coterie import __version__
 from coterie.base.values import clamp_time
 from coterie.surfaces.web.shared import assets
 from coterie.surfaces.web.shared.labels import job_label, score_part_label
-from coterie.surfaces.web.shared.prose import clean_fragment, clean_line, excerpt, render_prose, show_invisible
+from coterie.surfaces.web.shared.prose import (
+    clean_fragment,
+    clean_line,
+    excerpt,
+    plain_fragment,
+    render_prose,
+    render_reply,
+    show_invisible,
+)
 
 # Navigation, in the order of the side bar, the command palette and the shortcuts. An item is shown if a router serves
 # its path. A phone shows the first few; the others are behind one button.
@@ -57,7 +66,7 @@ NAVIGATION_ITEMS = (
     NavigationItem("/desk", "Desk", "lamp-desk", "t", mode=True),
     NavigationItem("/characters", "Characters", "users-round", "p"),
     NavigationItem("/memory", "Memory", "brain", "m"),
-    NavigationItem("/ops", "System status", "activity", "o"),
+    NavigationItem("/ops", "Status & costs", "activity", "o"),
     NavigationItem("/settings", "Settings", "settings", "s"),
 )
 
@@ -94,6 +103,8 @@ class PageRouter(APIRouter):
 
 
 HUE_COUNT = 24
+find_portrait: ContextVar[Callable[[str], str]] = ContextVar("find_portrait", default=lambda name: "")
+"""The address of the portrait of a character by its name, during a request; empty if there is none."""
 
 
 @cache
@@ -110,14 +121,20 @@ def _environment() -> Environment:
         auto_reload=False,
     )
     jinja.globals.update(
-        asset=assets.asset_url, modules=assets.module_urls, on_a_phone=PHONE_ITEMS, version=__version__
+        asset=assets.asset_url,
+        modules=assets.module_urls,
+        on_a_phone=PHONE_ITEMS,
+        version=__version__,
+        portrait_of=lambda name: find_portrait.get()(name),
     )
     jinja.filters.update(
         hue_class=hue_class,
         initials=initials,
         clean=clean_line,
         clean_fragment=clean_fragment,
+        plain_fragment=plain_fragment,
         prose=render_prose,
+        reply=render_reply,
         excerpt=excerpt,
         show_invisible=show_invisible,
         iso_time=iso_timestamp,

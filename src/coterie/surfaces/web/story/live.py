@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from typing import Annotated, Any
@@ -34,14 +34,28 @@ from coterie.conversation import (
     LiveText,
     NoSuchRoom,
     NoSuchTurn,
+    PictureDescribed,
+    ReplyEdited,
     State,
     Turn,
+    TurnDeleted,
+    TurnHidden,
+    TurnPicture,
     UserTurn,
     UserTurnEdit,
     turn_begun_by,
 )
 from coterie.eventstore import AnyEvent, JobDied, Reset, Rewound, Store, Superseded
-from coterie.modes.story import Chat, StoryService
+from coterie.modes.story import (
+    CastChange,
+    Chat,
+    ExchangeAnalysed,
+    GuestJoined,
+    GuestLeft,
+    PersonJoined,
+    PersonLeft,
+    StoryService,
+)
 from coterie.surfaces.web.characters.routes import portrait_url
 from coterie.surfaces.web.shared.dependencies import (
     CharactersDep,
@@ -111,6 +125,12 @@ class TurnView:
     error: ReplyError | None = None
     swipes: Swipes | None = None
     marker: str = NOTE_MARKER
+    hidden: bool = False
+    edited: bool = False
+    bookmarked: bool = False
+    not_analysed: str = ""
+    """Why the model could not analyse the exchange that this turn ends; empty if it could."""
+    pictures: tuple[TurnPicture, ...] = ()
 
     def html(self) -> str:
         return (_cached_html if len(self.text) <= _LONG_TEXT else _html)(self)
@@ -128,8 +148,21 @@ _cached_html = lru_cache(maxsize=4_096)(_html)
 class Speakers:
     """Names and portraits in one chat."""
 
+    chat: Chat
     names: dict[str, str]
     portraits: dict[str, str] = field(default_factory=dict)
+    bookmarks: frozenset[str] = frozenset()
+    """The bookmarked turns."""
+    failed_analyses: Mapping[str, str] = field(default_factory=dict)
+    """Turn → why the exchange that it ends could not be analysed."""
+
+
+_FAILED_ANALYSES = {
+    "refused": "the model refused to answer",
+    "not_json": "the model did not answer in the right form",
+    "not_the_schema": "the model did not answer in the right form",
+    "unavailable": "no model answered",
+}
 
 
 class TurnRenderer:
@@ -152,8 +185,23 @@ class TurnRenderer:
         return self._story.timeline.turn(room, turn_id)
 
     def speakers(self, room: str) -> Speakers:
-        names = self._story.participants.names(self._story.chats.chat(room))
-        return Speakers({entity: clean_line(name) for entity, name in names.items()})
+        known, key = self._feed.shared.current(), ("speakers", room)
+        if key not in known:
+            known[key] = self._read_speakers(room)
+        found: Speakers = known[key]
+        # Portraits are files, and names of those who left are added as they are needed.
+        return replace(found, names=dict(found.names), portraits={})
+
+    def _read_speakers(self, room: str) -> Speakers:
+        chat = self._story.chats.chat(room)
+        names = self._story.participants.names(chat)
+        bookmarks = frozenset(bookmark.turn for bookmark in self._story.bookmarks.all(room))
+        return Speakers(
+            chat,
+            {entity: clean_line(name) for entity, name in names.items()},
+            bookmarks=bookmarks,
+            failed_analyses=self._story.chats.failed_analyses(room),
+        )
 
     async def html(self, turn: Turn, speakers: Speakers, *, last: bool) -> str:
         """The last turn comes with the number of its alternatives."""
@@ -170,21 +218,33 @@ class TurnRenderer:
             speakers = self.speakers(room)
             partial = self._story.replies.partial(room)
             page = turns[-PAGE_TURNS:]
-            parts = []
+            parts: list[tuple[int, str]] = []
             for turn in page:
                 if partial is not None and partial.reply == turn.id:
                     turn = replace(turn, text=partial.text)
-                parts.append(await self.html(turn, speakers, last=turn.id == page[-1].id and before is None))
+                html = await self.html(turn, speakers, last=turn.id == page[-1].id and before is None)
+                parts.append((turn.seq, html))
+            first = page[0].seq if len(turns) > PAGE_TURNS else 0
+            changes = self._story.chats.cast_changes(room, first, (before or 1 << 62) - 1)
+            parts += [(change.seq, self.notice(change, speakers)) for change in changes]
             if self._feed.last_id() == at or before is not None:
-                return at, "".join(parts), turns[0].seq if len(turns) > PAGE_TURNS else None
+                html = "".join(html for _, html in sorted(parts))
+                return at, html, turns[0].seq if len(turns) > PAGE_TURNS else None
+
+    def notice(self, change: CastChange, speakers: Speakers) -> str:
+        """A line of the timeline that says who joined or left."""
+        return render("story/notice.html", change=change, name=self._name(change.who, speakers))
 
     async def swipes(self, turn: Turn) -> Swipes | None:
         if turn.by_person or turn.state == "open":
             return None
+        known, key = self._feed.shared.current(), ("alternatives", turn.room, turn.id)
         try:
-            replies = tuple(one.reply for one in await self._story.alternatives(turn.room, turn.id))
+            if key not in known:
+                known[key] = tuple(one.reply for one in await self._story.alternatives(turn.room, turn.id))
         except NoSuchTurn:
             return None  # taken back since it was read
+        replies: tuple[str, ...] = known[key]
         return Swipes(replies, turn.id) if turn.id in replies else None
 
     def _view(self, turn: Turn, speakers: Speakers, swipes: Swipes | None) -> TurnView:
@@ -192,21 +252,32 @@ class TurnRenderer:
         return TurnView(
             id=turn.id,
             seq=turn.seq,
-            name=self._name(turn.speaker, speakers),
+            name=self._turn_name(turn, speakers),
             text=turn.text,
             by_person=turn.by_person,
             state=turn.state,
             portrait="" if turn.by_person else self._portrait(turn.speaker, speakers),
             whispered_to=", ".join(recipients),
-            error=reply_error(redact(turn.why), turn.status) if turn.state == "truncated" else None,
+            error=_turn_error(turn) if turn.state == "truncated" else None,
             swipes=swipes,
             marker=self.note_marker,
+            hidden=turn.hidden,
+            edited=turn.edited,
+            bookmarked=turn.id in speakers.bookmarks,
+            not_analysed=_FAILED_ANALYSES.get(speakers.failed_analyses.get(turn.id, ""), ""),
+            pictures=turn.pictures,
         )
 
     def _portrait(self, character: str, speakers: Speakers) -> str:
         if character not in speakers.portraits:
             speakers.portraits[character] = portrait_url(self._workspaces, character)
         return speakers.portraits[character]
+
+    def _turn_name(self, turn: Turn, speakers: Speakers) -> str:
+        name = self._name(turn.speaker, speakers)
+        if turn.speaker == OWNER:  # as whom they spoke then
+            name = clean_line(self._story.participants.turn_name(speakers.chat, speakers.names, turn))
+        return name
 
     def _name(self, entity: str, speakers: Speakers) -> str:
         if entity not in speakers.names:
@@ -215,6 +286,10 @@ class TurnRenderer:
             people = {person.id: person.name for person in self._people.all()}
             speakers.names[entity] = clean_line({**people, **characters}.get(entity, "Somebody"))
         return speakers.names[entity]
+
+
+def _turn_error(turn: Turn) -> ReplyError:
+    return reply_error(redact(turn.why), turn.status, has_text=bool(turn.text.strip()), retry_at=turn.retry_at)
 
 
 async def _turn_renderer(
@@ -278,6 +353,10 @@ class ChatUpdates:
         """Each changed turn once, or the latest turns instead if something was taken back; then everything else."""
         turns: dict[str, Turn] = {}
         others: dict[str, str] = {}
+        changed: set[str] = set()
+        """Turns that a person changed, wherever they stand."""
+        removed: list[str] = []
+        notices: list[CastChange] = []
         taken_back = False
         for item in batch:
             if isinstance(item, LiveText):
@@ -286,18 +365,43 @@ class ChatUpdates:
                 case UserTurn() | UserTurnEdit() | AssistantTurnStarted() | AssistantTurn():
                     if (turn := self._turn_after(item, turns)) is not None:
                         turns[turn.id] = turn
+                        if isinstance(item.payload, UserTurnEdit) and item.turn == turn.id:
+                            changed.add(turn.id)
+                case ReplyEdited(reply=turn_id) | TurnHidden(turn=turn_id) | PictureDescribed(message=turn_id):
+                    if (stored := self._stored(turn_id)) is not None:
+                        turns[turn_id] = stored
+                        changed.add(turn_id)
+                case ExchangeAnalysed(reply=turn_id):
+                    self._speakers = None
+                    if (stored := self._stored(turn_id)) is not None:
+                        turns[turn_id] = stored
+                        changed.add(turn_id)
+                case TurnDeleted(turn=turn_id):
+                    turns.pop(turn_id, None)
+                    removed.append(turn_id)
                 case Superseded() | Rewound() | Reset():
                     taken_back = True
+                case GuestJoined(guest=who) | GuestLeft(guest=who) | PersonJoined(person=who) | PersonLeft(person=who):
+                    joined = isinstance(item.payload, GuestJoined | PersonJoined)
+                    notices.append(CastChange(item.seq, who, joined))
+                    others[item.kind] = ""
                 case other:
                     others[item.kind] = getattr(other, "model", "")
         if others or taken_back:
             self._speakers = None
         if taken_back:
             yield "timeline", await self._timeline()
-        else:
-            for turn in turns.values():
-                if (data := await self._turn_data(turn)) is not None:
-                    yield "turn", data
+        for turn_id in removed:
+            yield "removed", {"id": turn_id}
+        # After something was taken back, the timeline has the latest turns; earlier ones may have been changed.
+        shown = [turn for turn in turns.values() if not taken_back or turn.id in changed]
+        for turn in shown:
+            current = self._stored(turn.id) if taken_back else turn
+            if current is not None and (data := await self._turn_data(current)) is not None:
+                yield "turn", data
+        for change in notices if not taken_back else ():
+            if (speakers := self._known_speakers()) is not None:
+                yield "notice", {"seq": change.seq, "html": self._renderer.notice(change, speakers)}
         for kind, model in others.items():
             yield "changed", {"kind": kind, "model": model}
         if isinstance(batch[-1], LiveText):
@@ -307,11 +411,16 @@ class ChatUpdates:
         """The turn as it is after an event; None if it was taken back since."""
         match event.payload:
             case AssistantTurn(reply=reply) as ended:
+                if ended.retry_after_s is not None and (stored := self._stored(reply)) is not None:
+                    self._open.pop(reply, None)
+                    return stored
                 turn = self._open.pop(reply, None) or self._stored(reply)
                 state: State = "truncated" if ended.truncated else "done"
                 return turn and replace(
                     turn, text=ended.text, state=state, why=ended.why, status=ended.status, model=ended.model
                 )
+            case UserTurnEdit(turn=turn_id) if event.turn == turn_id:
+                return self._stored(turn_id)
             case UserTurnEdit(turn=turn_id) as edit:
                 turn = changed.get(turn_id) or self._stored(turn_id)
                 return turn and replace(turn, text=edit.text, segments=edit.segments)
@@ -327,12 +436,17 @@ class ChatUpdates:
             return None
 
     async def _turn_data(self, turn: Turn) -> dict[str, Any] | None:
+        if (speakers := self._known_speakers()) is None:
+            return None
+        html = await self._renderer.html(turn, speakers, last=True)
+        return {"id": turn.id, "seq": turn.seq, "state": turn.state, "html": html}
+
+    def _known_speakers(self) -> Speakers | None:
         try:
             self._speakers = self._speakers or self._renderer.speakers(self._room)
         except NoSuchRoom:
             return None
-        html = await self._renderer.html(turn, self._speakers, last=True)
-        return {"id": turn.id, "seq": turn.seq, "state": turn.state, "html": html}
+        return self._speakers
 
     async def _timeline(self) -> dict[str, Any]:
         """The latest turns, and which one comes before them."""
@@ -435,7 +549,9 @@ def _snapshot(
         if partial is not None and turn.id == partial.reply:
             text = partial.text
             subscription.mark_sent(turn.id, len(text))
-        shown.append(TurnResponse.of(turn, names, text).model_dump(mode="json"))
+        shown.append(
+            TurnResponse.of(turn, names, text, story.participants.turn_name(chat, names, turn)).model_dump(mode="json")
+        )
     return _event("snapshot", {"chat": state, "turns": shown}, subscription.after)
 
 

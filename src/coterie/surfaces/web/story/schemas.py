@@ -3,21 +3,25 @@
 from __future__ import annotations
 
 from datetime import datetime
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, StringConstraints, field_validator
 
 from coterie.base.redaction import redact
-from coterie.base.values import EARLIEST, Name, Prose, Text
+from coterie.base.values import EARLIEST, Key, Name, Prose, Text
 from coterie.characters import Character, IdentityFields, OwnerProfile
 from coterie.conversation import Segment, Turn
 from coterie.eventstore import Store
 from coterie.modes.story import (
+    MAX_CHANGED_TURNS,
+    Action,
+    Activity,
     Chat,
     FieldEdit,
     InspectedPrompt,
     Opening,
     OpeningPlace,
+    QuickReply,
     ReadMarks,
     StartedTurn,
     StoryService,
@@ -56,6 +60,26 @@ class OwnerRequest(RequestModel):
     persona: Prose = ""
 
 
+class OrganiseChatRequest(RequestModel):
+    """Fields that are left out stay as they are."""
+
+    title: Name | None = None
+    archived: bool | None = None
+    pinned: bool | None = None
+    tags: Annotated[list[Name], Field(max_length=50)] | None = None
+
+
+class DeletedChatResponse(ResponseModel):
+    id: str
+    title: str
+    at: datetime
+
+
+class PersonaChoice(RequestModel):
+    persona: Annotated[Text, Field(max_length=200)] = ""
+    """A persona's id; empty for the owner's profile."""
+
+
 class CharacterRequest(IdentityFields, RequestModel):
     pass
 
@@ -88,13 +112,30 @@ class OpeningPlaceRequest(OpeningPlace):
     type: _ShortText = "place"
 
 
+class ActionRequest(Action):
+    verb: _ShortText = ""
+
+
+class ActivityRequest(Activity):
+    container: _ShortText = ""
+    slot: _ShortText = ""
+    posture: _ShortText = ""
+    action: ActionRequest = ActionRequest()
+    attention: _ShortText = ""
+    holding: Annotated[tuple[_ShortText, ...], Field(max_length=100)] = ()
+    status: _ShortText = ""
+
+
 class OpeningRequest(Opening):
     """An opening scene as a person confirms it."""
 
     title: Annotated[Text, StringConstraints(max_length=200)] = ""
     place: OpeningPlaceRequest = OpeningPlaceRequest()
+    time: Annotated[str, Field(max_length=100)] = ""
     weather: _ShortText = ""
     anchor: _ShortText = ""
+    you: ActivityRequest = ActivityRequest()
+    character: ActivityRequest = ActivityRequest()
     relationship: Prose = ""
     facts: Annotated[list[Prose], Field(max_length=1_000)] = Field(default_factory=list)
     greeting: Prose = ""
@@ -158,6 +199,13 @@ class ChatResponse(ResponseModel):
         )
 
 
+class PictureResponse(ResponseModel):
+    id: str
+    """It is shown at `/pictures/{id}`."""
+    description: str = ""
+    """In the words of a model, for those that cannot see."""
+
+
 class TurnResponse(ResponseModel):
     id: str
     seq: int
@@ -176,16 +224,24 @@ class TurnResponse(ResponseModel):
     to: list[str]
     """The recipients of a whisper."""
     model: str
+    follows: str | None
+    """The reply before it, if several characters reply to one message."""
+    hidden: bool
+    """Left out of prompts and memories."""
+    edited: bool
+    """A person changed its text after it was written."""
     at: datetime
     """When it was said, in an imported chat too."""
+    pictures: list[PictureResponse]
 
     @classmethod
-    def of(cls, turn: Turn, names: dict[str, str], text: str | None = None) -> TurnResponse:
+    def of(cls, turn: Turn, names: dict[str, str], text: str | None = None, name: str = "") -> TurnResponse:
+        """`name` is the speaker's, if it is another than now."""
         return cls(
             id=turn.id,
             seq=turn.seq,
             speaker=turn.speaker,
-            name=names.get(turn.speaker, turn.speaker),
+            name=name or names.get(turn.speaker, turn.speaker),
             by_person=turn.by_person,
             text=turn.text if text is None else text,
             segments=list(turn.segments),
@@ -195,15 +251,19 @@ class TurnResponse(ResponseModel):
             answers=turn.answers,
             to=list(turn.to),
             model=turn.model,
+            follows=turn.follows,
+            hidden=turn.hidden,
+            pictures=[PictureResponse(id=one.id, description=redact(one.description)) for one in turn.pictures],
+            edited=turn.edited,
             at=turn.shown_at,
         )
 
 
 class ReplyResponse(ResponseModel):
     turn: str
-    """The id of the message."""
+    """The id of the message; empty if the reply answers none."""
     reply: str
-    """The id of the reply."""
+    """The id of the reply; empty if nobody replies."""
     speaker: str
     text: str | None = None
     """With `wait=true`: the reply's text."""
@@ -214,10 +274,12 @@ class ReplyResponse(ResponseModel):
 
     @classmethod
     def of(cls, begun: StartedTurn) -> ReplyResponse:
-        return cls(turn=begun.turn, reply=begun.reply, speaker=begun.speaker)
+        return cls(turn=begun.turn, reply=begun.reply, speaker=begun.speaker, state="open" if begun.reply else "done")
 
     @classmethod
     async def finished(cls, story: StoryService, room: str, begun: StartedTurn) -> ReplyResponse:
+        if not begun.reply:
+            return cls(turn=begun.turn, reply="", speaker="", state="done")
         await story.replies.wait(room)
         said = story.timeline.turn(room, begun.reply)
         return cls(
@@ -263,8 +325,12 @@ class PromptResponse(ResponseModel):
     """What was left out, and why."""
     recalled: dict[str, dict[str, float]]
     """Memory id → the parts of its score."""
+    sampler: dict[str, Any]
+    """How the model was told to pick its words, where that is set."""
     why: list[RecalledMemoryResponse]
     """The same, best first, with the text in the prompt."""
+    lore: dict[str, str] = {}
+    """The parts that are lorebook entries → why they are included."""
 
     @classmethod
     def of(cls, seen: InspectedPrompt) -> PromptResponse:
@@ -283,7 +349,9 @@ class PromptResponse(ResponseModel):
             ],
             trimmed=list(sent.trimmed),
             recalled=sent.recalled,
+            sampler=sent.sampler,
             why=[_why(memory, parts, seen) for memory, parts in sent.recalled.items()],
+            lore={used.part: redact(used.why) for used in sent.lore},
         )
 
 
@@ -315,27 +383,92 @@ class ReadyMadeCharacter(ResponseModel):
 
 
 class MessageRequest(RequestModel):
-    text: Annotated[Prose, Field(min_length=1)]
-    speaker: str | None = None
+    text: Prose = ""
+    """May be empty if there are pictures."""
+    pictures: Annotated[list[Annotated[str, Field(max_length=64)]], Field(max_length=20)] = []
+    """The ids of uploaded pictures."""
+    speaker: Key | None = None
     """Who answers, by id or name; chosen automatically otherwise."""
-    to: list[str] = []
+    to: Annotated[list[Key], Field(max_length=1_000)] = []
     """Whisper to these only."""
     key: str | None = Field(default=None, max_length=200)
     """A repeated key is the same message."""
+    reply: bool = True
+    """False only records the message; nobody replies."""
 
 
 class RegenerateRequest(RequestModel):
     text: Prose | None = None
     """The edited message."""
-    speaker: str | None = None
+    speaker: Key | None = None
 
 
 class ChooseReplyRequest(RequestModel):
-    reply: str
+    reply: Key
+
+
+class EditTurnRequest(RequestModel):
+    text: Annotated[Prose, Field(min_length=1)]
+
+
+class TurnRangeRequest(RequestModel):
+    first: Key
+    """The id of a turn."""
+    last: Key | None = None
+    """All turns up to this one, too."""
+
+
+class HideRequest(TurnRangeRequest):
+    hidden: bool = True
+    """False lets the turns count again."""
+
+
+class RestoreTurnsRequest(RequestModel):
+    turns: Annotated[list[Key], Field(min_length=1, max_length=MAX_CHANGED_TURNS)]
+
+
+class ChangedTurns(ResponseModel):
+    turns: list[str]
+    """The ids of the turns that changed."""
+
+
+class AddReplyRequest(RequestModel):
+    speaker: Key | None = None
+    """Who replies, by id or name; another character by default."""
+
+
+class SuggestionRequest(RequestModel):
+    beginning: Prose = ""
+    """How the message begins already."""
+
+
+class SuggestionResponse(ResponseModel):
+    text: str
+
+
+class BookmarkRequest(RequestModel):
+    bookmarked: bool = True
+    name: Annotated[Text, StringConstraints(max_length=200)] = ""
+    """What to call it; the beginning of the turn's text by default."""
+
+
+class QuickReplyResponse(ResponseModel):
+    label: str
+    text: str
+    send: bool
+
+
+class QuickReplies(RequestModel):
+    replies: Annotated[list[QuickReply], Field(max_length=50)]
+
+
+class LastRewind(ResponseModel):
+    turn: str | None
+    """The last turn before the last rewind, at which a fork keeps what was rewound; null if nothing was."""
 
 
 class RewindRequest(RequestModel):
-    turn: str
+    turn: Key
 
 
 class ForkRequest(RewindRequest):
@@ -343,12 +476,12 @@ class ForkRequest(RewindRequest):
 
 
 class ConfirmRequest(RequestModel):
-    confirm: str
+    confirm: Prose
     """The character's name, typed exactly."""
 
 
 class InviteRequest(RequestModel):
-    character: str
+    character: Key
 
 
 class EditsRequest(RequestModel):

@@ -1,10 +1,10 @@
 // Live events of a room. Reconnects from the last message number; a hidden tab disconnects.
 
 const RETRY_MS = [500, 1000, 2000, 4000, 8000];
-const EVENTS = ["frame", "context", "trends", "audit", "state"];
+const EVENTS = ["frame", "deleted", "context", "trends", "audit", "state"];
 
 export class LiveRoom {
-  #room;
+  #address;
   #onEvent;
   #source = null;
   #last = null;
@@ -13,8 +13,8 @@ export class LiveRoom {
 
   // `onEvent` gets an event's name and data; `link` whether the page is up to date: the first frame of a connection
   // holds what was missed.
-  constructor(room, onEvent, link = () => {}) {
-    this.#room = room;
+  constructor(room, onEvent, link = () => {}, address = `/crowd/${encodeURIComponent(room)}/live`) {
+    this.#address = address;
     this.#onEvent = onEvent;
     this.link = link;
     document.addEventListener("visibilitychange", () => (document.hidden ? this.#close() : this.#open()));
@@ -24,8 +24,8 @@ export class LiveRoom {
 
   #open() {
     if (this.#source) return;
-    const from = this.#last === null ? "" : `?after=${this.#last}`;
-    const source = (this.#source = new EventSource(`/crowd/${encodeURIComponent(this.#room)}/live${from}`));
+    const from = this.#last === null ? "" : `${this.#address.includes("?") ? "&" : "?"}after=${this.#last}`;
+    const source = (this.#source = new EventSource(this.#address + from));
     source.onerror = () => {
       if (source !== this.#source) return;
       this.#close();

@@ -33,6 +33,16 @@ function onMessage(data) {
   tally();
 }
 
+// A moderator deleted a message: its text is gone for readers.
+function remove(id) {
+  for (let index = list.length - 1; index >= 0; index--) {
+    if (list.at(index).id !== id) continue;
+    Object.assign(list.at(index), { text: "[deleted by a moderator]", mentions: [], emotes: [] });
+    list.redraw();
+    return;
+  }
+}
+
 function tally() {
   const last = list.length ? list.at(list.length - 1).number : 0;
   one("#crowd-count").textContent = last ? `${last.toLocaleString()} messages` : "";
@@ -191,9 +201,24 @@ const resetTraits = () => {
     slider.value = value;
     one("output", slider.parentElement).value = slider.value;
   }
+  whatIf.elements.voice.value = JSON.parse(whatIf.dataset.voices)[whatIf.elements.persona.value] ?? "";
 };
 whatIf.elements.persona.addEventListener("change", resetTraits);
 resetTraits();
+on("submit", "#what-if-form", async (event, form) => {
+  event.preventDefault();
+  const button = one("button[type=submit]", form);
+  const data = Object.fromEntries(new FormData(form));
+  for (const trait of Object.keys(JSON.parse(form.dataset.traits)[data.persona])) data[trait] = Number(data[trait]);
+  button.disabled = true;
+  try {
+    one("#what-if-result").innerHTML = await post(`${base}/what-if`, data);
+  } catch (error) {
+    showError(error);
+  } finally {
+    button.disabled = false;
+  }
+});
 
 // ── sessions ──
 on("submit", "#crowd-start-form", async (event, form) => {
@@ -209,7 +234,7 @@ on("click", "#crowd-stop-button", () => attempt(() => post(`${base}/stop`), "Ses
 function state(data) {
   const badge = one("#crowd-state");
   badge.dataset.state = data.state;
-  badge.textContent = { quiet: "quiet", waking: "loading the model", live: "live" }[data.state];
+  badge.textContent = { quiet: "stopped", waking: "loading the model", live: "live" }[data.state];
   one("#crowd-start-button").hidden = data.state !== "quiet";
   one("#crowd-stop-button").hidden = data.state === "quiet";
   one("#crowd-pace").textContent = `${data.personas.length} members`;
@@ -231,6 +256,7 @@ new LiveRoom(
     else if (name === "context") context(data);
     else if (name === "trends") trends(data);
     else if (name === "state") state(data);
+    else if (name === "deleted") remove(data.id);
     else if (name === "audit") {
       clearTimeout(audited);
       audited = setTimeout(() => one("#crowd-audit").dispatchEvent(new Event("audited")), 300);

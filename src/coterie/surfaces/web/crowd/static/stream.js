@@ -4,20 +4,24 @@ import { one } from "../shared/dom.js";
 const MAX_LINES = 200;
 const MAX_EVENTS = 6;
 const WAVE = 120;
-const KINDS = { chat_question: "asked the chat", hype: "hype", fail: "went wrong", clutch: "just so", topic_change: "new topic", scene_change: "new scene", raid: "raid" };
+const KINDS = { chat_question: "asked the chat", hype: "hype", win: "won", fail: "went wrong", clutch: "just so", topic_change: "new topic", scene_change: "new scene", raid: "raid" };
 const moods = (mood) => (mood > 0.35 ? "delighted" : mood > 0.1 ? "cheerful" : mood < -0.35 ? "gloomy" : mood < -0.1 ? "uneasy" : "calm");
 const velocities = [];
 const seen = new Set();
 
 export function context(data) {
   const words = one("#crowd-words");
-  words.textContent = data.summary || "…";
+  const said = data.latest ?? data.summary; // recordings before `latest` have the sentence in `summary`
+  if (said || !words.dataset.said) words.textContent = said || "…";
+  if (said) words.dataset.said = "1";
+  one("#crowd-summary").textContent = data.latest === undefined ? "" : (data.summary ?? "");
+  one("#crowd-shown").textContent = data.vision ? [data.vision.caption, ...(data.vision.on_screen_text ?? [])].filter(Boolean).join(" · ") : "";
   const transcript = one("#crowd-transcript");
-  if (data.summary && !transcript.querySelector(`[data-number="${data.number}"]`)) {
+  if (said && !transcript.querySelector(`[data-number="${data.number}"]`)) {
     const sticks = transcript.scrollHeight - transcript.scrollTop - transcript.clientHeight < 24;
     const line = document.createElement("p");
     line.dataset.number = data.number;
-    line.append(clock(data.window.end), ` ${data.summary}`);
+    line.append(clock(data.window.end), ` ${said}`);
     transcript.append(line);
     while (transcript.childElementCount > MAX_LINES) transcript.firstElementChild.remove();
     if (sticks) transcript.scrollTop = transcript.scrollHeight;

@@ -110,6 +110,13 @@ one("#follow-up-form").addEventListener("submit", async (event) => {
     one("#follow-up").close();
   }
 });
+// "Every weekday at 8:00" as a cron expression.
+function writeCron() {
+  const days = one("#schedule-days").value;
+  const [hour, minute] = (one("#schedule-time").value || "08:00").split(":").map(Number);
+  one("#schedule-cron").value = days === "hour" ? `${minute} * * * *` : days === "month" ? `${minute} ${hour} 1 * *` : `${minute} ${hour} * * ${days}`;
+}
+for (const id of ["#schedule-days", "#schedule-time"]) one(id).addEventListener("input", writeCron);
 one("#schedule-zone").value = Intl.DateTimeFormat().resolvedOptions().timeZone ?? "UTC";
 one("#schedule-form").addEventListener("form:done", () => {
   one("#schedule").close();

@@ -3,6 +3,7 @@ import { all, on, one } from "../shared/dom.js";
 import { api, post } from "../shared/api.js";
 import { toast } from "../shared/toast.js";
 import { showError } from "../shared/errors.js";
+import { shortcut } from "../shared/shortcuts.js";
 
 const READERS = {
   // Invalid numbers are sent as text; the server reports what it expects.
@@ -67,7 +68,7 @@ on("submit", "form[data-settings]", async (event, form) => {
       if (!now || !from) continue;
       if (now.secret) field.value = "";
       started.set(field, value(field));
-      from.textContent = `${now.origin === "default" ? "default" : `from ${now.origin}`}${now.pending ? " · after a restart" : " · in effect"}`;
+      from.textContent = `${now.origin === "default" ? "Default" : `Set in ${now.origin}`} · ${now.pending ? "takes effect after a restart" : "in effect"}`;
     }
     const waits = answer.settings.some(({ key, pending }) => pending && key in data);
     toast(waits ? "Saved. Takes effect after a restart." : "Saved. In effect now.", { kind: "success", seconds: 4 });
@@ -140,8 +141,54 @@ on("click", "[data-backup]", async (_, button) => {
   }
 });
 
-// People: shows a new link code once and reloads the list.
+// Search: shows the sections, groups and settings that contain every word.
+const searchField = one("#settings-search");
+const openedBySearch = new Set();
+
+function search() {
+  const words = searchField.value.toLowerCase().split(/\s+/).filter(Boolean);
+  const fits = (text) => words.every((word) => text.toLowerCase().includes(word));
+  const text = (element) => `${element.textContent} ${all("[placeholder]", element).map((field) => field.placeholder).join(" ")} ${element.dataset.key ?? ""}`;
+  let found = 0;
+  for (const section of all(".settings-body > section")) {
+    const whole = fits(one("h2", section).textContent);
+    const parts = all(".setting, .models-way, [data-messenger]", section);
+    for (const part of parts) part.hidden = !whole && !fits(`${text(part)} ${part.closest("[data-group]")?.querySelector("summary").textContent ?? ""}`);
+    for (const group of all("[data-group]", section)) {
+      const shown = all(".setting", group).some((part) => !part.hidden);
+      group.hidden = !shown;
+      if (words.length && shown && !group.open) openedBySearch.add(group);
+      if (openedBySearch.has(group)) group.open = words.length > 0 && shown;
+    }
+    const matching = parts.filter((part) => !part.hidden).length;
+    section.hidden = !whole && !matching && !fits(text(section));
+    if (!section.hidden && !matching) for (const part of parts) part.hidden = false;
+    found += section.hidden ? 0 : matching || 1;
+  }
+  for (const link of all(".settings-nav a")) link.hidden = one(link.getAttribute("href")).hidden;
+  one("#settings-found").textContent = !words.length ? "" : found ? `${found} found` : "No setting has these words.";
+}
+
+searchField.addEventListener("input", search);
+searchField.addEventListener("keydown", (event) => {
+  if (event.key === "Enter") all(".settings-body > section :is(input, select, textarea, button)").find((field) => field.checkVisibility() && !field.disabled)?.focus();
+  if (event.key === "Escape" && searchField.value) {
+    searchField.value = "";
+    search();
+  }
+});
+shortcut("/", () => searchField.focus());
+
+// People: shows a new link code or API key once and reloads the list.
 on("form:done", "#people form", async (event, form) => {
+  if ("apiKey" in form.dataset) {
+    const key = document.createElement("code");
+    key.textContent = event.detail.key;
+    const note = line("banner", `The key for ${event.detail.name}, shown only now: `);
+    note.append(key);
+    one("[data-code-result]").replaceChildren(note);
+    form.reset();
+  }
   if ("code" in form.dataset) {
     const { code, minutes, person } = event.detail;
     const words = `Within ${minutes} minutes, once: write /link ${code} (on Matrix !link ${code}) from the account that is to be ${person.name}’s.`;

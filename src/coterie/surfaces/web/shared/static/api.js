@@ -7,8 +7,9 @@ export class ApiError extends Error {
   }
 }
 
-export async function api(method, path, data) {
+export async function api(method, path, data, confirmation) {
   const options = { method, headers: { Accept: "application/json" } };
+  if (confirmation) options.headers["Coterie-Confirmation"] = confirmation;
   if (data instanceof Blob) options.body = data;
   else if (data !== undefined) {
     options.headers["Content-Type"] = "application/json";
@@ -26,6 +27,11 @@ export async function api(method, path, data) {
     body = text ? JSON.parse(text) : null;
   } catch {
     body = text; // a file, or a page
+  }
+  if (answer.status === 403 && body?.confirm && !confirmation) {
+    const { confirm } = await import("./confirm.js");
+    const given = await confirm(body.error);
+    if (given) return api(method, path, data, given);
   }
   if (!answer.ok) throw Object.assign(new ApiError(answer.status, body?.error ?? "That did not work.", body?.fix ?? "Try again."), { difference: body?.difference });
   return body;

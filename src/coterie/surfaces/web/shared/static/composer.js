@@ -5,10 +5,12 @@ import { showError } from "./errors.js";
 export class Composer {
   // `say(text, key, form)` sends; a repeated key is the same message. `stop()` stops the reply, if supported.
   // `draft` is the storage key of unsent text.
-  constructor(draft, { say, stop = null }) {
+  // `intercept(text)` may handle a text that is no message; it then returns a promise.
+  // `attached()` tells whether there is something to send besides the text.
+  constructor(draft, { say, stop = null, intercept = null, attached = () => false }) {
     this.form = one(".composer");
     this.field = one("#message-field");
-    Object.assign(this, { draft, say, halt: stop });
+    Object.assign(this, { draft, say, halt: stop, intercept, attached });
     this.field.value = this.#stored();
     this.form.addEventListener("submit", (event) => {
       event.preventDefault();
@@ -18,7 +20,7 @@ export class Composer {
     this.field.addEventListener("keydown", (event) => {
       if (event.key === "Enter" && !event.shiftKey && !event.isComposing && matchMedia("(hover: hover)").matches) {
         event.preventDefault();
-        this.send();
+        this.send({ reply: !(event.ctrlKey || event.metaKey) });
       }
     });
     on("click", "#stop", () => this.stop());
@@ -32,15 +34,27 @@ export class Composer {
     one("#send").hidden = Boolean(why);
   }
 
-  async send() {
+  // Puts a text into the field, as if it was typed.
+  write(text) {
+    this.field.value = text;
+    this.#store();
+    this.field.focus();
+  }
+
+  async send({ reply = true } = {}) {
     const text = this.field.value.trim();
-    if (!text || this.sending) return this.field.focus();
+    if ((!text && !this.attached()) || this.sending) return this.field.focus();
+    const handled = this.intercept?.(text);
+    if (handled) {
+      this.write("");
+      return handled.catch(showError);
+    }
     if (this.locked) return (one("#composer-status").textContent = `${this.locked} Stop, or wait.`);
     this.sending = true;
     const key = (this.key ??= crypto.randomUUID());
     one("#send").setAttribute("aria-busy", "true");
     try {
-      await this.say(text, key, this.form);
+      await this.say(text, key, this.form, reply);
       this.key = null;
       this.field.value = "";
       this.#store();

@@ -14,7 +14,7 @@ async function check() {
   const link = one('.rail-link[href="/ops"]');
   if (count) link.dataset.failures = count > 9 ? "9+" : String(count);
   else delete link.dataset.failures;
-  link.title = count ? `System status: ${count} failed` : "System status";
+  link.title = count ? `Status & costs: ${count} failed` : "Status & costs";
   const newest = data.jobs[0];
   // A chat gets it from its live updates; home and the status page show it themselves.
   if (!newest || one("#chat") || isKnown(newest.id) || ["/", "/ops"].includes(location.pathname)) return;

@@ -2,7 +2,7 @@
 // It runs as a shared worker, because a browser allows six connections per server; without shared workers each tab has
 // a connection of its own.
 
-const EVENTS = ["timeline", "turn", "words", "changed", "job-failed", "caught-up", "document"];
+const EVENTS = ["timeline", "turn", "removed", "notice", "words", "changed", "job-failed", "caught-up", "document"];
 const DEBOUNCE_MS = 20;
 const RETRY_MS = [500, 1000, 2000, 4000, 8000];
 

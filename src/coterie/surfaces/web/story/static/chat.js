@@ -1,8 +1,12 @@
 // The chat page: shows live updates and sends actions.
 import { all, nodes, on, one } from "../shared/dom.js";
 import { turnActions } from "./turn_actions.js";
-import { post } from "../shared/api.js";
+import { api, get, post, put, remove } from "../shared/api.js";
+import { Completion } from "./completion.js";
 import { Composer } from "../shared/composer.js";
+import { parseCommand, slashCommands } from "./slash_commands.js";
+import { MessagePictures } from "./message_pictures.js";
+import { openDialog } from "../shared/dialogs.js";
 import { StatePanel } from "./state_panel.js";
 import { listen } from "../shared/live_updates.js";
 import { shortcut } from "../shared/shortcuts.js";
@@ -15,23 +19,62 @@ const chat = page.dataset.chat;
 const at = Number(page.dataset.at);
 const turns = new Timeline(chat, one("#scroll"), one("#timeline"));
 const composer = new Composer(`draft:${chat}`, {
-  say: (text, key, form) => post(`/chats/${chat}/turns`, { text, key, speaker: form.elements.speaker.value || null }),
+  say: (text, key, form, reply) => pictures.sent((ids) => post(`/chats/${chat}/turns`, { text, key, reply, speaker: form.elements.speaker.value || null, pictures: ids })),
+  attached: () => pictures.ids.length > 0,
   stop: () => post(`/chats/${chat}/stop`),
+  intercept: (text) => {
+    const command = parseCommand(text, commands);
+    return command && Promise.resolve(command.run(command.rest));
+  },
 });
+const pictures = new MessagePictures(chat, composer);
 const drawer = new StatePanel(chat);
-const can = { ...turnActions(chat, turns), pin: (button) => drawer.pin(button), forget: (button) => drawer.forget(button) };
+const can = {
+  ...turnActions(chat, turns),
+  pin: (button) => drawer.pin(button),
+  forget: (button) => drawer.forget(button),
+  suggest: () => suggest(composer.field.value.trim()),
+  background: (button) => drawer.chooseBackground(button.dataset.place),
+  "no-background": (button) => drawer.setBackground(button.dataset.place, ""),
+  "add-picture": () => pictures.choose(),
+  "remove-picture": (button) => pictures.remove(button.dataset.picture),
+  "send-only": () => composer.send({ reply: false }),
+  "quick-reply": (button) => quickReply(button),
+  "edit-quick-replies": () => editQuickReplies(),
+};
+const commands = slashCommands({
+  run: (name) => can[name](),
+  onLast: (name) => can[name](null, turns.last.dataset.turn),
+  reply: async (name) => post(`/chats/${chat}/reply`, { speaker: name.replace(/^@/, "") || null }),
+  suggest: (beginning) => suggest(beginning),
+  sendOnly: (text) => post(`/chats/${chat}/turns`, { text, reply: false }),
+  editLast: (text) => api("PATCH", `/chats/${chat}/turns/${turns.last.dataset.turn}`, { text }),
+  drawer: (field, value) => api("PATCH", `/chats/${chat}/drawer`, { edits: [{ field, value }] }),
+  invite: async (name) => post(`/chats/${chat}/guests`, { character: await characterId(name) }),
+  removeGuest: async (name) => remove(`/chats/${chat}/guests/${await characterId(name)}`),
+});
+new Completion(composer.field, {
+  commands: () => Object.entries(commands).map(([name, [hint]]) => ({ name, hint })),
+  names: () => all(".chat-cast a", one("#chat-head")).map((link) => link.title),
+});
 const live = one("[data-live]");
 const GUESTS = ["guest_joined", "guest_left"];
-const HEAD = [...GUESTS, "manual_edit", "scene_opened", "clock_moved"];
+const HEAD = [...GUESTS, "manual_edit", "scene_opened", "clock_moved", "activity_change"];
+const SCENERY = [...GUESTS, "manual_edit", "scene_opened", "activity_change"];
 let connected = false;
 let model = "";
 let menuTurn = "";
 let headTimer = 0;
+let sceneryTimer = 0;
 let readTimer = 0;
 
 listen({ [chat]: at, instance: at }, onMessage);
 updateStatus();
 markRead();
+if (location.hash === "#write") {
+  history.replaceState(null, "", location.pathname); // a new chat
+  if (matchMedia("(hover: hover)").matches) composer.field.focus({ preventScroll: true });
+}
 
 function onMessage(message) {
   if (message.name === "open" || message.name === "lost") connected = message.name === "open";
@@ -43,10 +86,14 @@ function onMessage(message) {
     drawer.refresh();
   } else if (message.name === "words") turns.showWords(message);
   else if (message.name === "timeline") {
-    if (message.gone) return location.assign("/chats");
+    if (message.gone) return leave();
     turns.replace(message);
     drawer.refresh();
-  } else if (message.name === "changed") onChange(message);
+    refreshHead();
+    refreshScenery();
+  } else if (message.name === "removed") turns.removed(message);
+  else if (message.name === "notice") turns.notice(message);
+  else if (message.name === "changed") onChange(message);
   else if (message.name === "job-failed") showFailedJob(message);
   updateStatus();
 }
@@ -54,7 +101,24 @@ function onMessage(message) {
 function onChange({ kind, model: name }) {
   if (kind === "prompt_sent") model = name;
   if (HEAD.includes(kind)) refreshHead(GUESTS.includes(kind));
+  if (SCENERY.includes(kind)) refreshScenery();
   drawer.refresh();
+}
+
+// The chat is empty or gone: after a reset its page says how it begins again, after a deletion there is none.
+async function leave() {
+  const answer = await fetch(`/chats/${chat}`, { headers: { Accept: "text/html" } }).catch(() => null);
+  location.assign(answer?.ok ? `/chats/${chat}` : "/chats");
+}
+
+function refreshScenery() {
+  clearTimeout(sceneryTimer);
+  sceneryTimer = setTimeout(async () => {
+    const answer = await fetch(`/chats/${chat}/scenery`, { headers: { Accept: "text/html", "HX-Request": "true" } }).catch(() => null);
+    if (!answer?.ok) return;
+    const made = nodes(await answer.text());
+    if (made.firstElementChild.innerHTML !== one("#scenery").innerHTML) one("#scenery").replaceWith(made);
+  }, 150);
 }
 
 function refreshHead(cast) {
@@ -71,7 +135,7 @@ function refreshWho() {
   const cast = all(".chat-cast a", one("#chat-head"));
   one("#who").hidden = cast.length < 2;
   const select = one("#who select");
-  select.replaceChildren(new Option("automatic", ""), ...cast.map((link) => new Option(link.title, link.getAttribute("href").split("/").pop())));
+  select.replaceChildren(new Option("Auto", ""), ...cast.map((link) => new Option(link.title, link.getAttribute("href").split("/").pop())));
 }
 
 // Status line: connection, who is replying, and with which model.
@@ -109,6 +173,50 @@ function markRead() {
   readTimer = setTimeout(() => !document.hidden && turns.stuck && post(`/chats/${chat}/read`).catch(() => {}), 800);
 }
 
+// A draft of your next message, which you can change before you send it.
+async function suggest(beginning) {
+  const writing = toast("Writing a draft …", { seconds: 120 });
+  try {
+    const { text } = await post(`/chats/${chat}/suggestion`, { beginning });
+    composer.write(beginning ? `${beginning} ${text}` : text);
+  } finally {
+    writing();
+  }
+}
+
+function quickReply(button) {
+  const written = composer.field.value.trim();
+  const text = written ? `${written} ${button.dataset.text}` : button.dataset.text;
+  const sends = "send" in button.dataset;
+  composer.write(sends ? text : `${text} `);
+  if (sends) return composer.send();
+}
+
+async function editQuickReplies() {
+  const replies = await get("/quick-replies");
+  one("#quick-replies-lines").value = replies.map(({ label, text, send }) => `${label}${send ? ": " : ":: "}${text}`).join("\n");
+  openDialog(one("#quick-replies-dialog"));
+}
+
+one("#quick-replies-form").addEventListener("submit", async (event) => {
+  event.preventDefault();
+  const lines = one("#quick-replies-lines").value.split("\n").map((line) => line.match(/^\s*([^:]+?)\s*(::?)\s*(.+?)\s*$/)).filter(Boolean);
+  const replies = lines.map(([, label, colons, text]) => ({ label, text, send: colons === ":" }));
+  try {
+    await put("/quick-replies", { replies });
+    location.reload();
+  } catch (error) {
+    showError(error);
+  }
+});
+
+async function characterId(name) {
+  const wanted = name.replace(/^@/, "").toLowerCase();
+  const found = (await get("/characters")).find((one) => one.name.toLowerCase().startsWith(wanted));
+  if (!wanted || !found) throw new Error(`There is no character ${name}.`);
+  return found.id;
+}
+
 async function act(name, button, turn) {
   button?.setAttribute("aria-busy", "true");
   try {
@@ -127,6 +235,7 @@ on("click", "[data-turn-menu]", (_, button) => {
   menuTurn = turn.dataset.turn;
   menu.anchor = button;
   one("[data-act=prompt]", menu).hidden = turn.classList.contains("turn-you");
+  can.prepareMenu(menu, turn);
   menu.togglePopover();
 });
 one("#composer").addEventListener("said", () => turns.toBottom());
@@ -134,6 +243,10 @@ one("#composer").addEventListener("said", () => turns.toBottom());
 shortcut("/", () => one("#message-field").focus());
 shortcut("r", () => turns.last && !turns.last.matches(".turn-you, [data-state=open]") && act("regenerate"));
 shortcut("e", () => all("[data-act=edit]", one("#timeline")).at(-1)?.click());
+shortcut("c", () => act("continue"));
+shortcut("n", () => act("add-reply"));
+shortcut("w", () => act("suggest"));
+shortcut("b", () => turns.last && act("bookmark", null, turns.last.dataset.turn));
 shortcut("d", () => one("[data-toggles='#drawer']").click());
 shortcut("End", () => turns.toBottom());
 shortcut("ArrowLeft", () => can.swipe(-1));

@@ -40,10 +40,37 @@ export class StatePanel {
     await this.load();
   }
 
-  async forget(button) {
-    await remove(`${this.memories}/${button.dataset.memory}`);
-    toast("Memory deleted.", { seconds: 4 });
+  chooseBackground(place) {
+    const input = document.createElement("input");
+    Object.assign(input, { type: "file", accept: "image/png,image/jpeg,image/webp" });
+    input.addEventListener("change", async () => {
+      try {
+        const { id } = await api("POST", this.path.replace(/drawer$/, "picture"), input.files[0]);
+        await this.setBackground(place, id);
+      } catch (error) {
+        showError(error);
+      }
+    });
+    input.click();
+  }
+
+  async setBackground(place, value) {
+    await api("PATCH", this.path, { edits: [{ field: `container.${place}.background`, value }] });
     await this.load();
+  }
+
+  forget(button) {
+    const path = `${this.memories}/${button.dataset.memory}`;
+    const act = async () => {
+      try {
+        await remove(path);
+        toast("Memory forgotten.", { seconds: 4 });
+        await this.load();
+      } catch (error) {
+        showError(error);
+      }
+    };
+    toast("Forget this memory? It cannot be restored.", { kind: "warn", seconds: 10, action: "Forget it", act });
   }
 
   #show(html) {

@@ -29,8 +29,11 @@ export class Timeline {
     new IntersectionObserver(([seen]) => seen.isIntersecting && this.older(), { root: scroller, rootMargin: `${AHEAD}px 0px 0px` }).observe(one("#older"));
   }
 
+  // The last turn; notices about who joined or left may follow it.
   get last() {
-    return this.timeline.lastElementChild;
+    let last = this.timeline.lastElementChild;
+    while (last && !last.matches(".turn")) last = last.previousElementSibling;
+    return last;
   }
 
   get open() {
@@ -44,13 +47,27 @@ export class Timeline {
       if (!same(shown, turn)) this.#keepScroll(() => shown.replaceWith(turn));
       return;
     }
+    this.#insert(turn);
+    if (!this.stuck && (state !== "open" || turn === this.last)) this.#announce(1);
+  }
+
+  notice({ seq, html }) {
+    if (!document.getElementById(`n-${seq}`)) this.#insert(nodes(html).firstElementChild);
+  }
+
+  removed({ id }) {
+    const turn = document.getElementById(`t-${id}`);
+    if (turn) this.#keepScroll(() => turn.remove());
+  }
+
+  // Inserts a turn or notice at its position.
+  #insert(turn) {
     const seq = Number(turn.dataset.seq);
-    let after = this.last;
+    let after = this.timeline.lastElementChild;
     while (after && Number(after.dataset.seq) > seq) after = after.previousElementSibling;
     // Older than what is loaded: fetched when scrolled to.
     if (!after && this.before) return;
     this.#keepScroll(() => (after ? after.after(turn) : this.timeline.prepend(turn)));
-    if (!this.stuck && (state !== "open" || turn === this.last)) this.#announce(1);
   }
 
   showWords({ reply, from, blocks }) {
@@ -71,7 +88,7 @@ export class Timeline {
     this.#keepScroll(() => {
       const fresh = [...nodes(html).children];
       const first = fresh.length ? Number(fresh[0].dataset.seq) : 0;
-      const shown = new Map(all(".turn", this.timeline).map((turn) => [turn.id, turn]));
+      const shown = new Map([...this.timeline.children].map((turn) => [turn.id, turn]));
       const joined = before === null || [...shown.values()].some((turn) => Number(turn.dataset.seq) === before);
       const kept = joined ? [...shown.values()].filter((turn) => Number(turn.dataset.seq) < first) : [];
       const ordered = fresh.map((turn) => (same(shown.get(turn.id), turn) ? shown.get(turn.id) : turn));
@@ -98,6 +115,12 @@ export class Timeline {
     if (this.before && one("#older").getBoundingClientRect().bottom > this.scroller.getBoundingClientRect().top - AHEAD) this.older();
   }
 
+  // Loads the latest turns again, for a change that live updates do not show.
+  async refresh() {
+    const answer = await fetch(`/chats/${this.chat}/turns?before=${2 ** 52}`, { headers: { Accept: "text/html" } });
+    if (answer.ok) this.replace({ html: await answer.text(), before: Number(answer.headers.get("X-Before")) || null });
+  }
+
   toBottom() {
     this.stuck = true;
     this.scroller.scrollTop = this.scroller.scrollHeight;
@@ -121,7 +144,9 @@ export class Timeline {
 
   // Only the last reply can be regenerated, and only the last message edited.
   #mark() {
-    const late = [this.last, this.last?.previousElementSibling].filter(Boolean);
+    let before = this.last?.previousElementSibling;
+    while (before && !before.matches(".turn")) before = before.previousElementSibling;
+    const late = [this.last, before].filter(Boolean);
     for (const turn of this.late) if (!late.includes(turn)) delete turn.dataset.late;
     late.forEach((turn, at) => (turn.dataset.late = at ? "before" : "last"));
     this.late = late;

@@ -1,5 +1,6 @@
 // Actions on turns and the chat: regenerate, swipe, edit, rewind, fork, guests, scenes.
 import { all, nodes, one } from "../shared/dom.js";
+import { editInPlace, turnChanges } from "./turn_changes.js";
 import { get, post, remove } from "../shared/api.js";
 import { openDialog } from "../shared/dialogs.js";
 import { toast } from "../shared/toast.js";
@@ -9,11 +10,33 @@ const UNDO_S = 30;
 export function turnActions(chat, turns) {
   const base = `/chats/${chat}`;
   const undo = async () => {
-    await post(`${base}/undo`);
+    try {
+      await post(`${base}/undo`);
+    } catch (error) {
+      const { turn } = error.status === 400 ? await get(`${base}/last-rewind`) : {};
+      if (!turn) throw error;
+      // What cannot be undone any more can be had as another chat.
+      const fork = async () => location.assign(`${base.replace(/[^/]+$/, "")}${(await post(`${base}/fork`, { turn })).id}`);
+      return toast(error.message, { kind: "danger", action: "Fork there", act: fork, seconds: UNDO_S });
+    }
     toast("Rewind undone.", { seconds: 4 });
   };
   return {
-    regenerate: () => post(`${base}/regenerate`, {}),
+    ...turnChanges(chat, turns),
+    continue: () => post(`${base}/continue`, {}),
+    "add-reply": () => post(`${base}/reply`, { speaker: one("#who select").value || null }),
+    // After a refusal, Retry waits until the provider may be asked again.
+    regenerate: async (button) => {
+      const wait = Number(button?.dataset.retryAt ?? 0) - Date.now();
+      if (wait > 0) {
+        const text = button.textContent;
+        button.textContent = `Waiting ${Math.ceil(wait / 1000)} s`;
+        await new Promise((done) => setTimeout(done, wait));
+        button.textContent = text;
+        if (!button.isConnected) return;
+      }
+      await post(`${base}/regenerate`, {});
+    },
     choose: (button) => button.dataset.reply && post(`${base}/choose`, { reply: button.dataset.reply }),
     edit: (button) => edit(base, button.closest(".turn")),
     rewind: async (_, turn) => {
@@ -55,39 +78,7 @@ export function turnActions(chat, turns) {
 
 // Edits the last message in place; submitting regenerates the reply.
 async function edit(base, turn) {
-  const text = one(".turn-text", turn);
-  if (one("form", turn)) return;
-  const { turns } = await get(`${base}/turns?limit=2`);
+  const { turns } = await get(`${base}/turns?limit=20`);
   const message = turns.find(({ id }) => id === turn.dataset.turn);
-  if (!message) return;
-  const form = nodes(`<form class="turn-edit"><label class="visually-hidden" for="edit-message">Edit your message</label>
-    <textarea id="edit-message" rows="2"></textarea><div class="row"><button type="submit" class="button button-primary button-small">Ask again</button>
-    <button type="button" class="button button-ghost button-small">Cancel</button></div></form>`).firstElementChild;
-  const field = one("textarea", form);
-  field.value = message.text;
-  const close = () => {
-    form.remove();
-    text.hidden = false;
-  };
-  one("[type=button]", form).addEventListener("click", close);
-  form.addEventListener("keydown", (event) => {
-    if (event.key === "Escape") close();
-    if (event.key === "Enter" && !event.shiftKey) {
-      event.preventDefault();
-      form.requestSubmit();
-    }
-  });
-  form.addEventListener("submit", async (event) => {
-    event.preventDefault();
-    try {
-      await post(`${base}/regenerate`, { text: field.value });
-      close();
-    } catch (error) {
-      const { showError } = await import("../shared/errors.js");
-      showError(error);
-    }
-  });
-  text.hidden = true;
-  text.after(form);
-  field.focus();
+  if (message) editInPlace(turn, message.text, { label: "Edit your message", save: "Ask again", submit: (text) => post(`${base}/regenerate`, { text }) });
 }
