@@ -35,6 +35,7 @@ class Attacker:
     def __init__(self, server: ServerProcess, *, quick: bool) -> None:
         self._address = server.address
         self._port = urlsplit(server.address).port or 80
+        self._host = urlsplit(server.address).netloc  # with the port: the cookies are named after it
         self._cookies = server.log_in()
         self._cookie = "; ".join(f"{name}={value}" for name, value in self._cookies.items())
         self._client = httpx.Client(base_url=server.address, cookies=self._cookies, timeout=300)
@@ -42,7 +43,7 @@ class Attacker:
         self._hold_s = 5.0 if quick else 30.0
 
     def half_sent_heads(self) -> Counter[int]:
-        return self._hold(1_100, b"GET / HTTP/1.1\r\nHost: 127.0.0.1\r\nX-Slow: ")
+        return self._hold(1_100, f"GET / HTTP/1.1\r\nHost: {self._host}\r\nX-Slow: ".encode())
 
     def half_sent_bodies(self) -> Counter[int]:
         return self._hold(1_100, self._head("/login", "Content-Length: 5000") + b'{"password": "')
@@ -62,7 +63,8 @@ class Attacker:
 
     def live_streams(self) -> Counter[int]:
         count, statuses = 1_000, Counter[int]()
-        head = f"GET /live?follow=instance:0 HTTP/1.1\r\nHost: 127.0.0.1\r\nCookie: {self._cookie}\r\n\r\n".encode()
+        request = (f"Host: {self._host}", f"Cookie: {self._cookie}", "", "")
+        head = "\r\n".join(("GET /live?follow=instance:0 HTTP/1.1", *request)).encode()
         with ExitStack() as stack:
             streams = [stack.enter_context(self._connect()) for _ in range(count)]
             for stream in streams:
@@ -150,7 +152,7 @@ class Attacker:
             yield connection
 
     def _head(self, path: str, *lines: str) -> bytes:
-        first = [f"POST {path} HTTP/1.1", "Host: 127.0.0.1", "Content-Type: application/json", *lines]
+        first = [f"POST {path} HTTP/1.1", f"Host: {self._host}", "Content-Type: application/json", *lines]
         return "\r\n".join([*first, "", ""]).encode()
 
     def _hold(self, count: int, data: bytes) -> Counter[int]:
@@ -299,6 +301,11 @@ def run(quick: bool, names: Sequence[str]) -> dict[str, Any]:
             attacker.close()
             figures["still_running"] = server.is_running
             figures["log_kb"] = round(server.log.stat().st_size / 1_000)
+            figures |= {
+                "cases": len(names),
+                "health_max_s": round(max(figures["health_longest_ms"].values()) / 1_000, 2),
+                "rss_max_mb": max(figures["rss_peak_mb"].values()),
+            }
             figures["health_slower_than_1_s"] = sum(each > 1_000 for each in figures["health_longest_ms"].values())
         figures["verify_clean"] = server.verify()
     return figures

@@ -1,4 +1,4 @@
-"""Fuzz every route of the API with schemathesis, as the owner and without a session, on a real server.
+"""Fuzz every route of the API with schemathesis, and every page, as the owner and without a session, on a real server.
 
 The server runs in a process of its own with a scripted model and can reach this machine only. Counted: responses of
 5xx, requests that took more than five seconds or got no answer, responses that `/openapi.json` does not describe.
@@ -11,7 +11,7 @@ from pathlib import Path
 
 import httpx
 
-from bench.lib.api_fuzzer import ApiFuzzer, fill
+from bench.lib.api_fuzzer import ApiFuzzer, fill, page_routes
 from bench.lib.report import arguments, finish, log, scratch_folder
 from bench.lib.server_process import serving
 
@@ -24,10 +24,14 @@ def run(owner: int, stranger: int) -> dict[str, object]:
         with serving(Path(folder)) as server:
             cookies = server.log_in()
             schema = httpx.get(f"{server.address}/openapi.json", cookies=cookies, timeout=60).json()
-            fuzzer = ApiFuzzer(server.address, schema, fill(server.address, cookies))
+            fuzzer = ApiFuzzer(server.address, schema, fill(server, cookies))
+            pages = page_routes()
+            fuzzer.run_pages(pages, cookies, owner)
+            log(f"pages: {fuzzer.result.requests:,} requests")
             fuzzer.run(cookies, owner)
             log(f"as the owner: {fuzzer.result.requests:,} requests")
             fuzzer.run({}, stranger, number=2)
+            fuzzer.run_pages(pages, {}, stranger)
             running, rss = server.is_running, server.rss_mb()
             lines = server.log.read_text().count("\n")
         clean = server.verify()
@@ -36,6 +40,7 @@ def run(owner: int, stranger: int) -> dict[str, object]:
     return {
         "requests": result.requests,
         "operations": result.operations,
+        "pages": len(pages),
         "server_errors": result.server_errors,
         "hangs": result.hangs,
         "undocumented": result.undocumented,
@@ -43,13 +48,16 @@ def run(owner: int, stranger: int) -> dict[str, object]:
         "still_running": running,
         "rss_mb": round(rss),
         "log_lines": lines,
-        "verify_clean": clean,
+        "verify_failures": int(not clean),
     }
 
 
 def main() -> None:
-    options = arguments(__doc__).parse_args()
-    finish(run(_QUICK_OWNER, _QUICK_STRANGER) if options.quick else run(_OWNER, _STRANGER))
+    parser = arguments(__doc__)
+    parser.add_argument("--owner", type=int, default=_OWNER, help="requests to each route as the owner")
+    parser.add_argument("--stranger", type=int, default=_STRANGER, help="requests to each route without a session")
+    options = parser.parse_args()
+    finish(run(_QUICK_OWNER, _QUICK_STRANGER) if options.quick else run(options.owner, options.stranger))
 
 
 if __name__ == "__main__":

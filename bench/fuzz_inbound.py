@@ -164,7 +164,7 @@ def run(parsers: list[InboundParser], total: int) -> None:
             "uncaught": uncaught,
             "accepted": accepted_total,
             "seconds": round(time.perf_counter() - started, 1),
-            "inputs_by_parser": counts,
+            "by_parser": counts,
         }
     )
     if uncaught:

@@ -12,7 +12,7 @@ import time
 from bench.lib.report import arguments, finish, log, median
 from coterie.modes.crowd.personas import Persona
 from coterie.modes.crowd.session.replay import Simulation, admission_for
-from coterie.modes.crowd.session.stream_context import Script, script_contexts
+from coterie.modes.crowd.session.stream_context import StreamScript, script_contexts
 from coterie.modes.crowd.settings import SHIPPED_CONFIGS, CrowdConfigs
 
 _START = 1_767_225_600_000
@@ -38,7 +38,7 @@ def cost(many: int, minutes: float, *, louder: bool = False) -> float:
     simulation = Simulation(
         room, personas, admission_for(room, personas, configs.moderator(room)), seed=1, start_ms=_START
     )
-    script = Script.read(SHIPPED_CONFIGS / "streams" / "left-door.toml")
+    script = StreamScript.read(SHIPPED_CONFIGS / "streams" / "left-door.toml")
     contexts = list(script_contexts(script, room.name, _START, minutes=minutes))
     before = time.process_time()
     simulation.run(minutes, contexts)

@@ -17,7 +17,7 @@ from coterie.modes.crowd.drift import MAX_TOTAL_DRIFT, TRAITS, SessionActivity, 
 from coterie.modes.crowd.personas import Persona
 from coterie.modes.crowd.protocol import ChatAuthor, ChatMessage, ChatPost
 from coterie.modes.crowd.session.replay import Simulation, admission_for
-from coterie.modes.crowd.session.stream_context import Script, script_contexts
+from coterie.modes.crowd.session.stream_context import StreamScript, script_contexts
 from coterie.modes.crowd.settings import SHIPPED_CONFIGS, CrowdConfigs
 
 _START = 1_767_225_600_000
@@ -69,7 +69,7 @@ def run_sessions(room_name: str, sessions: int, minutes: float) -> DriftRun:
     room = configs.room(room_name)
     authored = configs.personas_in(room)
     run = DriftRun(authored, list(authored), [])
-    script = Script.read(SHIPPED_CONFIGS / "streams" / "left-door.toml")
+    script = StreamScript.read(SHIPPED_CONFIGS / "streams" / "left-door.toml")
     for session in range(sessions):
         chance = random.Random(session)
         start = _START + session * 86_400_000

@@ -33,7 +33,7 @@ from coterie.base.clock import SystemClock
 from coterie.modes.crowd.audio import AudioSource, Recogniser, UtteranceDetector, create_recogniser, transcribe_stream
 from coterie.modes.crowd.audio.source import CHUNK_SAMPLES, SAMPLE_RATE, Pcm, synthesise, synthesise_script
 from coterie.modes.crowd.audio.transcriber import fix_sentences, fix_transcript
-from coterie.modes.crowd.session.stream_context import Script, detect_event
+from coterie.modes.crowd.session.stream_context import StreamScript, detect_event
 from coterie.modes.crowd.settings import SHIPPED_CONFIGS
 
 _VOICES = ("rms", "slt")
@@ -101,7 +101,7 @@ def asks(text: str) -> bool:
     return any(each is not None and each[0] == "chat_question" for each in found)
 
 
-async def delays(script: Script, recogniser: Recogniser, folder: Path) -> list[float]:
+async def delays(script: StreamScript, recogniser: Recogniser, folder: Path) -> list[float]:
     """Seconds from the end of the speech of a context to the context."""
     file = folder / "stream.wav"
     ends = await asyncio.to_thread(synthesise_script, script, file)
@@ -121,7 +121,7 @@ async def delays(script: Script, recogniser: Recogniser, folder: Path) -> list[f
 
 async def run(quick: bool) -> dict[str, object]:
     recogniser = create_recogniser()
-    script = Script.read(SHIPPED_CONFIGS / "streams" / "left-door.toml")
+    script = StreamScript.read(SHIPPED_CONFIGS / "streams" / "left-door.toml")
     held_out = labelled(held_out=True)
     spoken = [line.say for line in script.line if line.say]
     if quick:

@@ -39,11 +39,14 @@ class Watched:
 
     def __init__(self) -> None:
         self._player = scripted_model()
+        self.calls = 0
+        """All calls, of small models too."""
         self.asked = 0.0
         self.done = 0.0
 
     async def stream(self, request: CompletionRequest) -> AsyncGenerator[Chunk, None]:
         reply = request.prompt.output_schema is None
+        self.calls += 1
         if reply:
             self.asked = time.perf_counter()
         async for chunk in self._player.stream(request):
@@ -64,7 +67,7 @@ def _language() -> tuple[list[str], list[float]]:
     return words, list(itertools.accumulate(1 / (rank + 3) for rank in range(len(words))))
 
 
-def _sentence(chance: random.Random) -> str:
+def sentence(chance: random.Random) -> str:
     words, heaped = _language()
     return f"{' '.join(chance.choices(words, cum_weights=heaped, k=chance.randint(12, 40)))}."
 
@@ -72,7 +75,7 @@ def _sentence(chance: random.Random) -> str:
 def exchange(chat: Chat, character: Character, chance: random.Random) -> list[NewEvent]:
     """What one exchange leaves in the log."""
     room, turn, reply = chat.room, new_id(), new_id()
-    question, answer = _sentence(chance), _sentence(chance)
+    question, answer = sentence(chance), sentence(chance)
     present = (OWNER, character.id)
     segments = (Segment(kind="dialogue", text=question),)
     drafts = [
@@ -122,8 +125,8 @@ async def settle(fixture: StoryFixture) -> None:
         pass
 
 
-async def measure(folder: Path, turns: int, rounds: int) -> tuple[list[float], list[float], float]:
-    """Overhead before and after the model, in ms per turn; and opening the last 50 turns."""
+async def measure(folder: Path, turns: int, rounds: int) -> tuple[list[float], list[float], float, float]:
+    """Overhead before and after the model, in ms per turn; opening the last 50 turns; and model calls per turn."""
     chance = random.Random(turns)
     watched = Watched()
     fixture = StoryFixture(folder / f"{turns}.db", watched)
@@ -139,7 +142,7 @@ async def measure(folder: Path, turns: int, rounds: int) -> tuple[list[float], l
     before: list[float] = []
     after: list[float] = []
     for number in range(rounds + 3):
-        question = _sentence(chance)
+        question = sentence(chance)
         began = time.perf_counter()
         await fixture.story.send_message(room, question)
         await fixture.story.replies.wait(room)
@@ -150,23 +153,27 @@ async def measure(folder: Path, turns: int, rounds: int) -> tuple[list[float], l
         await settle(fixture)
         progress(number + 1, rounds + 3, f"turns in the chat of {turns:,}")
     await fixture.close()
-    return before, after, opening
+    return before, after, opening, watched.calls / (rounds + 3)
 
 
 async def run(rounds: int) -> dict[str, object]:
     p95: dict[str, float] = {}
     opening = 0.0
+    calls: dict[str, float] = {}
     with tempfile.TemporaryDirectory() as name:
         for turns in (_SMALL, _LARGE):
-            before, after, opening = await measure(Path(name), turns, rounds)
+            before, after, opening, called = await measure(Path(name), turns, rounds)
             total = [b + a for b, a in zip(before, after, strict=True)]
+            calls[str(turns)] = round(called, 2)
             p95[str(turns)] = round(percentile(total, 0.95), 2)
             log(
                 f"{turns:>6} turns: before the model {median(before):.1f} ms, after it {median(after):.1f} ms (median);"
-                f" together p95 {p95[str(turns)]} ms; opening the last 50 {opening:.1f} ms"
+                f" together p95 {p95[str(turns)]} ms; opening the last 50 {opening:.1f} ms;"
+                f" {called:.2f} model calls per turn"
             )
     return {
         "overhead_p95_ms": p95,
+        "calls_per_turn": calls,
         "ratio": round(p95[str(_LARGE)] / p95[str(_SMALL)], 2),
         "open_last_50_ms": round(opening, 2),
     }

@@ -17,10 +17,11 @@ from playwright.sync_api import Browser, Page, sync_playwright
 from sse_starlette.sse import AppStatus
 
 from bench.lib.story_fixture import scripted_model
-from coterie.app import App, Settings, open_store
+from coterie.app import App, open_store
 from coterie.base.paths import Paths
 from coterie.llm.router import Models
 from coterie.llm.settings import ModelsSettings
+from coterie.settings import Settings
 from coterie.surfaces.web.server import create_web
 
 T = TypeVar("T")

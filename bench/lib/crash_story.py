@@ -24,14 +24,16 @@ from coterie.base.errors import CoterieError
 from coterie.conversation.events import AssistantTokens, AssistantTurn, UserTurn
 from coterie.eventstore import AnyEvent, LogReader
 from coterie.llm.messages import Chunk, CompletionRequest, Finished, TextDelta, Tokens
-from coterie.memory.events import MemoryAdded, MemoryEdited
+from coterie.memory.events import MemoryAdded
 from coterie.modes.story.events import ClockMoved, RelationshipUpdated
 
 _CHATS = 3
 _SHAPES: dict[str, object] = {
-    "StateUpdate": {"pairs": [{"of": "Mara", "toward": "Ana", "affinity_delta": 1}]},
-    "SceneCheck": {"minutes": 3},
-    "Significance": {"significance": 2},
+    "TurnAnalysis": {
+        "pairs": [{"of": "Mara", "toward": "Ana", "affinity_delta": 1}],
+        "minutes": 3,
+        "significance": 2,
+    },
 }
 
 
@@ -200,8 +202,6 @@ def _jobs(reader: LogReader) -> tuple[int, int]:
                     traces[event.turn, event.kind] += 1
                 case MemoryAdded() as memory:
                     traces[event.turn, f"memory of {memory.sources[0]}"] += 1
-                case MemoryEdited() as memory:
-                    traces[event.turn, f"weight of {memory.id}"] += 1
         doubled += sum(times > 1 for times in traces.values())
         for event in history:
             reply = event.payload
@@ -209,8 +209,6 @@ def _jobs(reader: LogReader) -> tuple[int, int]:
                 expected = [ClockMoved.kind, f"memory of {reply.reply}"]
                 # A fork copies all relationships.
                 expected += [] if fork else [RelationshipUpdated.kind]
-            elif isinstance(event.payload, MemoryAdded):
-                expected = [f"weight of {event.payload.id}"]
             else:
                 continue
             missing = [kind for kind in expected if traces[event.turn, kind] == 0]

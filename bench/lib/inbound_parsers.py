@@ -9,9 +9,10 @@ from __future__ import annotations
 import asyncio
 import base64
 import json
+import struct
 import tempfile
-from collections.abc import Callable, Iterator
-from contextlib import closing, contextmanager
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -21,6 +22,9 @@ from mcp_types import CallToolResult
 from pydantic import BaseModel, ValidationError
 
 from bench.lib.hostile_inputs import card_document, png_card
+from bench.lib.inbound_files import DiscordReceiver, ProviderReceiver, file_parsers
+from bench.lib.inbound_receivers import BOT as TELEGRAM_BOT
+from bench.lib.inbound_receivers import BrokerReceiver, TelegramReceiver, TwitchReceiver
 from coterie.base.errors import CoterieError
 from coterie.base.untrusted import parse_json
 from coterie.characters.cards import Card, TavernChat, import_card
@@ -29,14 +33,20 @@ from coterie.characters.cards.lore_scan import LoreContext, find_lore
 from coterie.characters.cards.lorebook import Lorebook
 from coterie.characters.cards.parsing import read_object
 from coterie.eventstore.sqlite.database import KeyStore
+from coterie.llm.discovery import _with_ollama_facts
+from coterie.llm.embedded.gguf import load_tokenizer, memory_needed_mb, read_metadata, trained_context
+from coterie.llm.model_info import ModelInfo, read_model_list
 from coterie.llm.structured import _InvalidAnswer, parse_answer
+from coterie.memory import embed_checked
+from coterie.memory.index.chosen_embedders import _vectors
 from coterie.memory.jsonl import parse_import
 from coterie.messaging.agents import AgentRegistry
 from coterie.messaging.inbox import MessageReceived
 from coterie.messaging.quarantine import Quarantine
+from coterie.modes.crowd.cluster.broker import RunningSession
 from coterie.modes.crowd.personas import Persona
 from coterie.modes.crowd.protocol import EXAMPLES, MESSAGE_TYPES, SenderPost, WireMessage, parse_post_answer
-from coterie.modes.crowd.session.stream_context import Script
+from coterie.modes.crowd.session.stream_context import StreamScript
 from coterie.modes.crowd.settings import SHIPPED_CONFIGS, RoomConfig, _parse
 from coterie.modes.desk.agents.tools import _result_text
 from coterie.modes.draft.edit_formats import parser_for
@@ -50,6 +60,7 @@ from coterie.surfaces.matrix.homeserver import Homeserver
 from coterie.surfaces.matrix.rooms import MatrixRooms
 from coterie.surfaces.matrix.schemas import ResponseReader, Sync, read_event, read_invite
 from coterie.surfaces.openai_api.routes import ChatCompletionRequest
+from coterie.surfaces.telegram.markup import to_html
 from coterie.surfaces.web.draft.routes import _last_event_id
 from coterie.surfaces.web.draft.schemas import EditRequest
 from coterie.surfaces.web.shared.live_updates import _positions
@@ -323,6 +334,54 @@ def _resume_positions(data: bytes) -> None:
     _positions(text.split(","))
 
 
+def _model_lists(data: bytes) -> None:
+    body = _json_value(data)
+    for info in (
+        *read_model_list(body),
+        _with_ollama_facts(ModelInfo(name="m"), body, None) if isinstance(body, dict) else None,
+    ):
+        if info is not None:
+            ModelInfo.model_validate_json(info.model_dump_json())
+
+
+class _VectorsOf:
+    name = "e"
+
+    def __init__(self, data: bytes) -> None:
+        self._data = data
+
+    def embed(self, texts: Sequence[str]) -> Any:
+        return _vectors(self._data, len(texts), self.name)
+
+
+def _gguf_file(file: Path) -> None:
+    load_tokenizer.cache_clear()
+    read_metadata(file)
+    memory_needed_mb(file, trained_context(file), 1)
+    load_tokenizer(file)
+
+
+def _gguf() -> bytes:
+    """The head of a model file: the metadata, with the vocabulary in it."""
+
+    def text(value: str) -> bytes:
+        return struct.pack("<Q", len(value)) + value.encode()
+
+    def entry(name: str, kind: int, value: bytes) -> bytes:
+        return text(name) + struct.pack("<I", kind) + value
+
+    entries = [
+        entry("general.architecture", 8, text("llama")),
+        *(entry(f"llama.{name}", 4, struct.pack("<I", 64)) for name in ("context_length", "block_count")),
+        entry("llama.attention.head_count", 4, struct.pack("<I", 8)),
+        entry("tokenizer.ggml.model", 8, text("gpt2")),
+        entry("tokenizer.ggml.pre", 8, text("smollm")),
+        entry("tokenizer.ggml.tokens", 9, struct.pack("<IQ", 8, 2) + text("a") + text("<s>")),
+        entry("tokenizer.ggml.token_type", 9, struct.pack("<IQii", 5, 2, 1, 3)),
+    ]
+    return b"GGUF" + struct.pack("<IQQ", 3, 0, len(entries)) + b"".join(entries)
+
+
 _LORE = {"keys": ["tea"], "content": "@@depth 3\nTea is hot.", "enabled": True, "insertion_order": 1, "extensions": {}}
 _CARD = {
     "spec": "chara_card_v3",
@@ -398,11 +457,116 @@ _COMPLETION = {
 }
 
 
+_TELEGRAM_USER = {"id": 7, "is_bot": False, "first_name": "Ana"}
+_TELEGRAM_MESSAGE = {
+    "message_id": 5,
+    "date": 1_700_000_000,
+    "chat": {"id": -9, "type": "supergroup", "title": "Square"},
+    "from": _TELEGRAM_USER,
+    "message_thread_id": 3,
+    "is_topic_message": True,
+    "text": "@coterie_bot hello",
+    "entities": [{"type": "mention", "offset": 0, "length": 12}],
+    "reply_to_message": {"message_id": 4, "date": 1, "chat": {"id": -9, "type": "group"}, "from": TELEGRAM_BOT},
+}
+_TELEGRAM_FILE = {
+    **_TELEGRAM_MESSAGE,
+    "caption": "look",
+    "photo": [{"file_id": "f", "file_unique_id": "u", "width": 1, "height": 1, "file_size": 10}],
+    "document": {"file_id": "f", "file_unique_id": "u", "file_name": "a.pdf", "mime_type": "application/pdf"},
+}
+_TELEGRAM_UPDATES = (
+    {"update_id": 1, "message": _TELEGRAM_MESSAGE},
+    {"update_id": 1, "message": _TELEGRAM_FILE},
+    {"update_id": 1, "message": {**_TELEGRAM_MESSAGE, "text": "/start 1234", "new_chat_members": [_TELEGRAM_USER]}},
+    {
+        "update_id": 1,
+        "callback_query": {
+            "id": "q",
+            "from": _TELEGRAM_USER,
+            "chat_instance": "1",
+            "data": "confirm:7",
+            "message": _TELEGRAM_MESSAGE,
+        },
+    },
+    {
+        "update_id": 1,
+        "my_chat_member": {
+            "chat": {"id": -9, "type": "group"},
+            "from": _TELEGRAM_USER,
+            "date": 1,
+            "old_chat_member": {"user": TELEGRAM_BOT, "status": "left"},
+            "new_chat_member": {"user": TELEGRAM_BOT, "status": "member"},
+        },
+    },
+)
+_IRC_TAGS = (
+    b"@badges=moderator/1,vip/1;color=#FF00aa;display-name=Ana;id=b34ccfc7-4977;reply-parent-msg-id=a;tmi-sent-ts=1"
+)
+_IRC = (
+    _IRC_TAGS + b" :ana!ana@ana.tmi.twitch.tv PRIVMSG #streamer :hello @salt_lamp\r\n",
+    _IRC_TAGS + b" :ana!ana@ana.tmi.twitch.tv PRIVMSG #streamer :\x01ACTION waves\x01\r\n",
+    _IRC_TAGS + b";login=ana;msg-id=raid;system-msg=5\\sraiders :tmi.twitch.tv USERNOTICE #streamer :hi\r\n",
+    b"@ban-duration=600;tmi-sent-ts=1 :tmi.twitch.tv CLEARCHAT #streamer :ana\r\n",
+    b"@login=ana;target-msg-id=b34ccfc7-4977 :tmi.twitch.tv CLEARMSG #streamer :hello\r\n",
+    b":tmi.twitch.tv NOTICE * :Login authentication failed\r\nPING :tmi.twitch.tv\r\n",
+)
+_TICKED = {
+    "tick": 1, "at_ms": 1, "upto": 1, "personas": ["aunt_entropy"], "joined": [], "context": 1,
+    "spoke": [{
+        "persona": "aunt_entropy", "because": "mention", "p": 0.5, "roll": 0.1, "parts": {"base": 0.5}, "seed": 1,
+    }],
+}  # fmt: skip
+_WRITTEN = {"persona": "aunt_entropy", "tick": 1, "at_ms": 1, "outcome": "failed", "why": "no", "seconds": 0.5}
+_RECALL = {"persona": "aunt_entropy", "recipient": "ana", "answered_text": "hi", "about": "tea", "topics": ["tea"]}
+_PERSONA_POST = {"id": "aunt-1", "room": "a", "author": {"name": "aunt_entropy", "kind": "persona"}, "text": "hi"}
+_MODEL_LISTS = (
+    {"data": [{"id": "a-8B", "context_length": 8_192, "pricing": {"prompt": "0.1", "completion": 0.2}, "size": 5}]},
+    {"models": [{"name": "models/b", "details": {"parameter_size": "8B"}, "capabilities": ["vision", "tools"]}]},
+    {"model_info": {"llama.context_length": 8_192}, "parameters": "num_ctx 4096", "capabilities": ["completion"]},
+)
+_VECTORS = {"data": [{"index": 0, "embedding": [0.5, 0.5]}], "model": "e"}
+
+
 @contextmanager
 def inbound_parsers() -> Iterator[list[InboundParser]]:
     """All parsers. Some work with files and keys, which are removed afterwards."""
-    with tempfile.TemporaryDirectory() as folder, closing(_MatrixCrypto(Path(folder))) as crypto:
-        yield _parsers(Path(folder), crypto)
+    with ExitStack() as stack:
+        folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
+        crypto = stack.enter_context(closing(_MatrixCrypto(folder)))
+        telegram = stack.enter_context(closing(TelegramReceiver()))
+        twitch = stack.enter_context(closing(TwitchReceiver()))
+        broker = stack.enter_context(closing(BrokerReceiver()))
+        discord = stack.enter_context(closing(DiscordReceiver()))
+        provider = stack.enter_context(closing(ProviderReceiver()))
+        yield [
+            *_parsers(folder, crypto),
+            *_newer_parsers(folder, telegram, twitch, broker),
+            InboundParser("discord_message", discord.examples, discord.receive),
+            InboundParser("provider_stream", provider.examples, provider.receive, weight=2),
+            *(InboundParser(one.name, one.examples, one.parse, weight=one.weight) for one in file_parsers()),
+        ]
+
+
+def _newer_parsers(
+    folder: Path, telegram: TelegramReceiver, twitch: TwitchReceiver, broker: BrokerReceiver
+) -> list[InboundParser]:
+    session = RunningSession(opened=broker.opened)
+    return [
+        InboundParser("telegram_update", _json(*_TELEGRAM_UPDATES), telegram.receive),
+        InboundParser(
+            "telegram_markup", (b"# A\n\n1. **b** [c](tg://x)\n   > - `d`",), lambda data: to_html(_text(data))
+        ),
+        InboundParser("twitch_line", _IRC, twitch.receive, (CoterieError, ValidationError)),
+        InboundParser("crowd_ticked", _json(_TICKED), broker.receive_record("crowd_ticked"), weight=50),
+        InboundParser("crowd_written", _json(_WRITTEN), broker.receive_record("crowd_written"), weight=50),
+        InboundParser("crowd_recall", _json(_RECALL), broker.receive_recall, weight=50),
+        InboundParser("crowd_post", _json(_PERSONA_POST), broker.receive_post, weight=50),
+        InboundParser("crowd_session", (session.to_bytes(),), RunningSession.from_bytes, weight=30),
+        InboundParser("model_list", _json(*_MODEL_LISTS), _model_lists),
+        InboundParser("embeddings", _json(_VECTORS), lambda data: embed_checked(_VectorsOf(data), ["a"]), weight=50),
+        InboundParser("gguf", (_gguf(),), _in_file(folder / "model.gguf", _gguf_file), weight=50),
+    ]
 
 
 def _parsers(folder: Path, crypto: _MatrixCrypto) -> list[InboundParser]:
@@ -454,7 +618,7 @@ def _parsers(folder: Path, crypto: _MatrixCrypto) -> list[InboundParser]:
             _in_file(folder / "agents.yaml", _read_agents),
             weight=5,
         ),
-        InboundParser("crowd_script", (_SCRIPT,), _in_file(folder / "stream.toml", Script.read), weight=10),
+        InboundParser("crowd_script", (_SCRIPT,), _in_file(folder / "stream.toml", StreamScript.read), weight=10),
         InboundParser(
             "crowd_room",
             ((SHIPPED_CONFIGS / "rooms" / "late-shift.toml").read_bytes(),),

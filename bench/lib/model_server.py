@@ -1,7 +1,8 @@
 """A model server with OpenAI's protocol in a process of its own, so that its cost is not measured with Coterie's.
 
 `python -m bench.lib.model_server PACE` prints its port, then answers with as many words as `max_tokens` or the last
-message ("… 1200 words") asks for; requests for JSON get an empty object. PACE is the seconds between two words; at 0
+message ("… 1200 words") asks for, or with what the last message has in double square brackets; requests for JSON get an
+empty object. PACE is the seconds between two words; at 0
 the server yields between them, so that a client cannot read many at once.
 """
 
@@ -18,6 +19,7 @@ from typing import Any
 
 _DEFAULT_WORDS = 50
 _WORD_COUNT = re.compile(r"(\d+) words")
+_GIVEN_ANSWER = re.compile(r"\[\[(.*?)\]\]", re.DOTALL)
 
 
 @contextmanager
@@ -52,6 +54,13 @@ async def _serve(pace_s: float) -> None:
 
 async def _answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, pace_s: float) -> None:
     head = (await reader.readuntil(b"\r\n\r\n")).decode().lower()
+    if head.startswith("get /v1/models "):
+        body = b'{"data": [{"id": "script"}]}'
+        writer.write(b"HTTP/1.1 200 OK\r\ncontent-length: %d\r\n\r\n%s" % (len(body), body))
+        return
+    if not head.startswith("post "):
+        writer.write(b"HTTP/1.1 404 Not Found\r\ncontent-length: 0\r\n\r\n")
+        return
     length = next(int(line.split(":")[1]) for line in head.splitlines() if line.startswith("content-length"))
     words = _words_for(json.loads(await reader.readexactly(length)))
     writer.write(b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\ntransfer-encoding: chunked\r\n\r\n")
@@ -69,7 +78,11 @@ async def _answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, pa
 def _words_for(request: dict[str, Any]) -> list[str]:
     if "response_format" in request:
         return ["{}"]
-    named = _WORD_COUNT.search(str(request["messages"][-1]["content"]))
+    last = request["messages"][-1]["content"]
+    last = last if isinstance(last, str) else str(last)
+    if given := _GIVEN_ANSWER.search(last):
+        return [given[1]]
+    named = _WORD_COUNT.search(last)
     count = (
         int(named[1])
         if named

@@ -25,9 +25,11 @@ PASSWORD = "a password for the bench"
 
 
 class ServerProcess:
-    def __init__(self, home: Path, address: str, process: subprocess.Popen[str], log: Path) -> None:
+    def __init__(self, home: Path, address: str, process: subprocess.Popen[str], log: Path, model: str) -> None:
         self.home = home
         self.address = address
+        self.model = model
+        """The address of the scripted model."""
         self.log = log
         self._process = process
         self._memory = psutil.Process(process.pid)
@@ -64,7 +66,7 @@ class ServerProcess:
 def serving(folder: Path) -> Iterator[ServerProcess]:
     """Run a server with a password; at the end it is stopped as by Ctrl-C."""
     home, log = folder / "home", folder / "log.txt"
-    home.mkdir()
+    home.mkdir(exist_ok=True)
     with model() as address, log.open("w") as errors:
         (home / "config.toml").write_text(_config(address))
         process = subprocess.Popen(
@@ -80,7 +82,7 @@ def serving(folder: Path) -> Iterator[ServerProcess]:
             found = next((re.search(r"http://127\.0\.0\.1:\d+", line) for line in process.stdout), None)
             if found is None:
                 raise SystemExit(f"The server did not start:\n{log.read_text()}")
-            yield ServerProcess(home, found[0], process, log)
+            yield ServerProcess(home, found[0], process, log, address)
         finally:
             process.send_signal(signal.SIGTERM)
             try:
@@ -106,6 +108,10 @@ compactor = "local/script"
 base_url = "{model_address}"
 flat_rate = true
 native_schema = true
+
+[telegram]
+api_url = "http://127.0.0.1:9"
+webhook_url = "https://127.0.0.1:9"
 """
 
 

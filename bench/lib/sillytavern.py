@@ -60,6 +60,13 @@ def _open(page: Page, address: str) -> float:
     return last_50_seen(page)
 
 
+@contextmanager
+def served_sillytavern(folder: Path) -> Iterator[str]:
+    """The address of a SillyTavern with new data in `folder/data`. Raises `PeerMissing` where it cannot be run."""
+    with _served(_installed(), folder) as address:
+        yield address
+
+
 def _installed() -> Path:
     package = _HOME / "node_modules" / "sillytavern"
     if not (_HOME / f".done-{VERSION}").exists():

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from coterie.base.clock import Clock, SystemClock
 from coterie.characters.identity import Identity
+from coterie.characters.lorebooks import LorebooksProjection
 from coterie.characters.people import PeopleProjection
+from coterie.characters.personas import PersonasProjection
 from coterie.characters.service import Character, Characters, CharactersProjection, OwnerProfile
 from coterie.conversation.turns import TurnsProjection
 from coterie.eventstore import Projection, Store
@@ -20,7 +22,7 @@ from coterie.llm.settings import ModelsSettings
 from coterie.llm.usage import UsageProjection
 from coterie.memory import Memory
 from coterie.memory.projection import MemoryProjection
-from coterie.modes.story.jobs import serialize_by_chat
+from coterie.modes.story.analysis.turn_analysis import serialize_by_chat
 from coterie.modes.story.opening import Opening, OpeningPlace
 from coterie.modes.story.projections import story_projections
 from coterie.modes.story.service import StoryService
@@ -33,6 +35,8 @@ def bench_projections() -> list[Projection]:
     return [
         CharactersProjection(),
         PeopleProjection(),
+        LorebooksProjection(),
+        PersonasProjection(),
         TurnsProjection(),
         MemoryProjection(),
         UsageProjection(),
@@ -43,9 +47,17 @@ def bench_projections() -> list[Projection]:
 class StoryFixture:
     """A story service with its dependencies on one database file."""
 
-    def __init__(self, path: Path, provider: Provider, *, clock: Clock | None = None, lease_s: float = 60.0) -> None:
+    def __init__(
+        self,
+        path: Path,
+        provider: Provider,
+        *,
+        clock: Clock | None = None,
+        lease_s: float = 60.0,
+        projections: Sequence[Projection] = (),
+    ) -> None:
         self.clock = clock or SystemClock()
-        self.store = Store.open(path, projections=bench_projections(), clock=self.clock)
+        self.store = Store.open(path, projections=projections or bench_projections(), clock=self.clock)
         roles = {"narrative": ("embedded/script",), "classifier": ("embedded/script",)}
         settings = ModelsSettings(roles=roles)
         self.models = Models(settings, clock=self.clock, store=self.store, providers={"embedded": provider})

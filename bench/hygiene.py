@@ -17,7 +17,7 @@ from coterie.memory import Memory
 from coterie.memory.extraction import ExtractionRequest, Operation, Operations
 from coterie.modes.crowd.decisions import ChatEntry
 from coterie.modes.crowd.events import CrowdSaid
-from coterie.modes.crowd.memory import PersonaMemory
+from coterie.modes.crowd.memory import BuiltInStore, Mem0Store, PersonaMemory, PersonaStore
 from coterie.modes.crowd.prompts import LineRequest
 from coterie.modes.crowd.protocol import ChatAuthor, ChatPost
 from coterie.modes.crowd.session.replay import Simulation, admission_for
@@ -72,7 +72,9 @@ def greedy(request: ExtractionRequest) -> Operations:
 
 
 def main() -> None:
-    options = arguments(__doc__).parse_args()
+    parser = arguments(__doc__)
+    parser.add_argument("--store", choices=("builtin", "mem0"), default="builtin", help="mem0 needs coterie[mem0]")
+    options = parser.parse_args()
     minutes = 4 if options.quick else 30
     chance = random.Random(_SEED)
     configs = CrowdConfigs()
@@ -100,7 +102,10 @@ def main() -> None:
     )
     with scratch_folder() as folder:
         memory = Memory(Path(folder) / "memory.db")
-        persona_memory = PersonaMemory(memory, room.name, names, greedy)
+        store: PersonaStore = BuiltInStore(memory)
+        if options.store == "mem0":
+            store = Mem0Store(Path(folder) / "mem0")
+        persona_memory = PersonaMemory(store, room.name, names, greedy)
         entries: dict[str, ChatEntry] = {}
         add = simulation.session.history.add
 
@@ -121,7 +126,7 @@ def main() -> None:
         to_spam = sum(
             entries[m.reply_to].message.author.name.startswith("acct") for m in answers if m.reply_to in entries
         )
-        kept = list(memory.browse())
+        kept = [each for name in names for each in store.all(f"agent:{name}", f"room:{room.name}")]
         of_spam = [record for record in kept if any(who.startswith("acct") for who in record.about)]
         log(
             f"{flood} sent, {admitted} admitted, {spammy} found to be spam; {to_spam} of {len(answers)} lines answer it"
@@ -142,6 +147,7 @@ def main() -> None:
     log(f"the session ended at {from_micros(simulation.messages[-1].ts * 1_000):%H:%M}")
     finish(
         {
+            "store": options.store,
             "spam_messages": flood,
             "spam_memories": len(of_spam),
             "jokes_planted": len(_JOKES),

@@ -16,7 +16,7 @@ from bench.lib.report import arguments, finish, log
 from coterie.modes.crowd.personas import Persona
 from coterie.modes.crowd.protocol import ChatAuthor, ChatMessage, ChatPost
 from coterie.modes.crowd.session.replay import Simulation, admission_for
-from coterie.modes.crowd.session.stream_context import Script, script_contexts
+from coterie.modes.crowd.session.stream_context import StreamScript, script_contexts
 from coterie.modes.crowd.settings import SHIPPED_CONFIGS, CrowdConfigs, RoomConfig
 
 _SEED = 20_260_101
@@ -31,7 +31,7 @@ def play(
     stream: bool = True,
 ) -> Simulation:
     simulation = Simulation(room, personas, admission_for(room, personas, CrowdConfigs().moderator(room)), seed=_SEED)
-    script = Script.read(SHIPPED_CONFIGS / "streams" / "left-door.toml")
+    script = StreamScript.read(SHIPPED_CONFIGS / "streams" / "left-door.toml")
     contexts = script_contexts(script, room.name, simulation.start_ms, minutes=minutes) if stream else ()
     simulation.run(minutes, contexts, people)
     return simulation

@@ -17,7 +17,7 @@ from bench.lib.report import arguments, finish, log
 from coterie.modes.crowd.events import CrowdTicked
 from coterie.modes.crowd.protocol import ChatAuthor, ChatPost
 from coterie.modes.crowd.session.replay import Replay, Simulation, admission_for, firehose_hash
-from coterie.modes.crowd.session.stream_context import Script, script_contexts
+from coterie.modes.crowd.session.stream_context import StreamScript, script_contexts
 from coterie.modes.crowd.settings import SHIPPED_CONFIGS, CrowdConfigs
 
 
@@ -41,7 +41,7 @@ def run_session(minutes: float, workers: int) -> Simulation:
         )
         for number in range(round(minutes * 60 / 17) - 2)
     ]
-    script = Script.read(SHIPPED_CONFIGS / "streams" / "left-door.toml")
+    script = StreamScript.read(SHIPPED_CONFIGS / "streams" / "left-door.toml")
     simulation.run(minutes, script_contexts(script, room.name, simulation.start_ms, minutes=minutes), people)
     return simulation
 
@@ -74,7 +74,7 @@ def main() -> None:
     for hash_seed in ("0", "1", "4242"):
         for workers in (1, 2, 5):
             done = subprocess.run(
-                [sys.executable, "-m", "bench.session_replay", "--one", str(minutes), str(workers)],
+                [sys.executable, "-m", "bench.replay", "--one", str(minutes), str(workers)],
                 env={**os.environ, "PYTHONHASHSEED": hash_seed},
                 capture_output=True,
                 text=True,
