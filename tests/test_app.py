@@ -9,11 +9,12 @@ import pytest
 import structlog
 
 from coterie import __version__
-from coterie.app import App, Settings, Started, load_settings, open_store, write_example_config
+from coterie.app import App, Started, open_store
 from coterie.base.config import load_config
 from coterie.base.errors import ReadOnly, StorageError
 from coterie.base.paths import Paths
 from coterie.eventstore import Store
+from coterie.settings import Settings, load_settings, write_example_config
 
 
 @pytest.fixture
@@ -27,8 +28,8 @@ async def test_start_and_stop_are_logged(home: Paths) -> None:
         with structlog.testing.capture_logs() as logs:
             async with app.running():
                 assert app.health().status == "ok"
-                assert b"coterie_events_total 1.0" in app.metrics()
-                assert dict(app.summary())["Events"] == "1"
+                assert b"coterie_events_total 2.0" in app.metrics()  # the start, and where notices begin
+                assert dict(app.summary())["Events"] == "2"
         assert [line["event"] for line in logs] == ["started", "stopping"]
         (event,) = store.reader.read("instance")
         assert event.payload == Started(coterie=__version__)
@@ -79,7 +80,7 @@ async def test_it_is_unhealthy_when_the_database_cannot_be_read(home: Paths, mon
     with open_store(home) as store:
         app = App(home, Settings(), store)
         assert app.health().status == "ok"
-        monkeypatch.setattr(Store, "query", refuse)
+        monkeypatch.setattr(Store, "check_file", refuse)
         health = app.health()
         assert (health.status, health.problems[0].name, health.problems[0].error) == (
             "failing",

@@ -11,8 +11,11 @@ ALLOWED = {
     "base/supervisor.py": (4, "the supervisor itself"),
     "conversation/replies.py": (1, "awaited by its creator, behind a shield"),
     "messaging/streaming.py": (1, "awaited by its creator when the message is finished"),
-    "modes/crowd/audio/source.py": (1, "awaited by its creator, which reads the output of the same process"),
+    "modes/crowd/media.py": (1, "awaited by its creator, which reads the output of the same process"),
+    "modes/crowd/generation.py": (1, "awaited by the thread that asks, which raises what went wrong"),
+    "modes/desk/service.py": (2, "awaited by their creator, or cancelled, while it shows how a reply grows"),
     "modes/crowd/audio/transcriber.py": (1, "awaited by its creator, which raises what went wrong"),
+    "modes/desk/sandbox/sandbox.py": (1, "awaited by its creator, which runs the command that it watches"),
     "modes/desk/agents/processes.py": (1, "awaited by its creator, which can cancel it"),
 }
 

@@ -12,9 +12,9 @@ from pathlib import Path
 
 import pytest
 
-from coterie.app import Settings
 from coterie.base.config import load_config
 from coterie.base.errors import CoterieError
+from coterie.settings import Settings
 from tools.reference.commands import Command, commands
 from tools.reference.events import declared_payloads
 from tools.reference.http import api
@@ -25,7 +25,7 @@ from tools.reference.pages import PAGES as GENERATED_PAGES
 from tools.reference.settings import settings_of
 
 ROOT = Path(__file__).parent.parent
-PAGES = sorted([ROOT / "README.md", ROOT / "CONTRIBUTING.md", *ROOT.glob("docs/**/*.md")])
+PAGES = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md")])
 REFERENCE = (ROOT / "docs" / "reference.md").read_text(encoding="utf-8")
 
 
@@ -105,6 +105,30 @@ def test_the_package_diagram_has_no_upward_imports() -> None:
 def test_links_between_pages_resolve(page: Path) -> None:
     for target in re.findall(r"\]\((?!https?:|#|mailto:)([^)#\s]+)", page.read_text(encoding="utf-8")):
         assert (page.parent / target).exists(), f"{page.name} links to {target}"
+
+
+def wide_lines(text: str) -> list[int]:
+    """Numbers of the lines of prose over 100 columns. Tables, code and lines that only link can be wider."""
+    wide, code = [], False
+    for number, line in enumerate(text.splitlines(), start=1):
+        if line.lstrip().startswith("```"):
+            code = not code
+        is_prose = not code and not line.lstrip().startswith(("|", "<", "!["))
+        if is_prose and len(line) > 100 and not re.fullmatch(r"(\d+\.|-) \[[^\]]*\]\([^)]*\)", line):
+            wide.append(number)
+    return wide
+
+
+@pytest.mark.parametrize(
+    "page", [page for page in PAGES if page.parent.name != "reference"], ids=lambda page: page.name
+)
+def test_prose_is_at_most_100_columns_wide(page: Path) -> None:
+    assert wide_lines(page.read_text(encoding="utf-8")) == []
+
+
+def test_wide_lines_of_prose_are_found() -> None:
+    wide = "word " * 30
+    assert wide_lines(f"{wide}\n| {wide} |\n```\n{wide}\n```\n1. [{wide}](a.md)\n- {wide}") == [1, 7]
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)

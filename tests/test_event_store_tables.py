@@ -18,7 +18,7 @@ OWNER = PACKAGE / "eventstore"
 def tables(tmp_path_factory: pytest.TempPathFactory) -> set[str]:
     store = Store.open(tmp_path_factory.mktemp("schema") / "coterie.db")
     try:
-        return {name for (name,) in store.query("SELECT name FROM sqlite_schema WHERE type = 'table'")}
+        return {name for (name,) in store.query("SELECT name FROM sqlite_schema WHERE type IN ('table', 'view')")}
     finally:
         store.close()
 

@@ -9,19 +9,22 @@ from pathlib import Path
 SOURCE = Path(__file__).resolve().parent.parent / "src" / "coterie"
 ALLOWED = {
     "base/offload.py": (2, "the pipe to the parent process, and the null device"),
+    "base/folders.py": (3, "the same atomic write, below an open folder so that no link is followed"),
     "base/paths.py": (3, "the atomic writer itself"),
     "base/secrets.py": (1, "a lock file without content"),
-    "eventstore/sqlite/backup.py": (2, "copies a backup beside the database, then publishes it"),
     "eventstore/sqlite/database.py": (2, "a lock file, and an empty database file with narrow permissions"),
+    "eventstore/sqlite/file_guard.py": (1, "an empty file with narrow permissions, which SQLite fills"),
     "llm/embedded/server.py": (1, "the standard output"),
+    "llm/local_models.py": (1, "copies a model file beside its place, which it then takes"),
     "llm/recording.py": (1, "appends one line per call"),
-    "messaging/files.py": (2, "receives a file under a new name, removed if the upload fails"),
     "modes/crowd/audio/source.py": (1, "sound that is written into a file of `open_atomic`"),
     "modes/desk/agents/tools.py": (2, "the null device"),
-    "modes/desk/sandbox/files.py": (2, "the same atomic write, below an open folder so that no link is followed"),
+    "modes/desk/sandbox/limits.py": (1, "settings of a cgroup, which are not files on a disk"),
     "modes/desk/sandbox/sandbox.py": (1, "an empty file that tests the sandbox"),
     "modes/draft/committer.py": (1, "a lock file"),
     "modes/remote/agent.py": (1, "appends the parts of a received file in a temporary folder"),
+    "ops/archive.py": (4, "an archive that is published when it is complete, and files restored into a new folder"),
+    "ops/restore.py": (2, "copies a database beside the current one, which a plan then replaces"),
 }
 _WRITING_CALLS = {
     "write_text",

@@ -1,6 +1,6 @@
 """Every parser of what comes from outside refuses, or records and skips, whatever it cannot read.
 
-Matrix's sync as a whole is tested in `tests/surfaces/matrix/test_sync.py`, the streams of providers in
+Matrix's sync as a whole is tested in `tests/surfaces/matrix/test_sync.py`, the streams of providers also in
 `tests/llm/test_router.py`. `python -m bench.fuzz_inbound` feeds the same parsers with a million inputs.
 """
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import subprocess
 import tomllib
+from collections import Counter
 from fnmatch import fnmatchcase
 from pathlib import Path
 
@@ -143,6 +144,26 @@ def test_no_module_is_longer_than_700_lines() -> None:
     assert long == {}
 
 
+def test_no_folder_has_more_than_20_modules_side_by_side() -> None:
+    folders = Counter(
+        str(path.parent.relative_to(ROOT)) for path in (ROOT / "src").rglob("*.py") if path.name != "__init__.py"
+    )
+    assert {folder: count for folder, count in folders.items() if count > 20} == {}
+
+
+def test_no_two_classes_have_the_same_name() -> None:
+    places: dict[str, list[str]] = {}
+    for path in sorted((ROOT / "src").rglob("*.py")):
+        for name in re.findall(r"^class (\w+)", path.read_text(), re.MULTILINE):
+            places.setdefault(name, []).append(str(path.relative_to(ROOT)))
+    assert {name: found for name, found in places.items() if len(found) > 1} == {}
+
+
+def test_decision_records_are_numbered_without_gaps() -> None:
+    numbers = sorted(int(path.name[:4]) for path in (ROOT / "docs" / "adr").glob("[0-9]*.md"))
+    assert numbers == list(range(1, len(numbers) + 1))
+
+
 def test_every_module_has_a_docstring() -> None:
     silent = [
         str(path.relative_to(ROOT))
@@ -161,4 +182,4 @@ def test_the_run_lock_contains_its_extras() -> None:
         wanted += project["optional-dependencies"][extra]
     pinned = {line.partition("==")[0] for line in (ROOT / "locks" / "run.txt").read_text().splitlines()}
     assert {"crowd", "audio"} <= set(re.findall(r"--extra (\w+)", recipe))
-    assert {re.split(r"[\[<>=;~ ]", each)[0].lower() for each in wanted} <= pinned
+    assert {re.split(r"[\[<>=;~ ]", each)[0].lower().replace(".", "-") for each in wanted} <= pinned

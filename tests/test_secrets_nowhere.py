@@ -253,7 +253,7 @@ async def test_a_secret_sent_to_every_write_route_is_nowhere_afterwards(
         ids = await set_up(served)
         served.script.replies = [f"You said {TEXT}"] * 1_000  # the model knows it, too
         served.script.shapes = {
-            name: {"text": TEXT, "summary": TEXT} for name in ("StateUpdate", "SceneCheck", "Opening")
+            name: {"text": TEXT, "summary": TEXT} for name in ("TurnAnalysis", "SceneSummary", "Opening")
         }
         routes = Routes(served, spec, ids)
         bodies = good_bodies(ids)

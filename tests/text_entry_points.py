@@ -24,7 +24,7 @@ from coterie.llm.structured import _InvalidAnswer, contains_refusal, is_refusal,
 from coterie.llm.tokens import estimate_tokens
 from coterie.memory.dedupe import is_duplicate
 from coterie.memory.errors import BadImport
-from coterie.memory.extraction import Operations, _with_subject
+from coterie.memory.extraction import Operations, text_with_subject
 from coterie.memory.index.embedders import static_embedder
 from coterie.memory.jsonl import _parse_line
 from coterie.memory.text import (
@@ -57,7 +57,7 @@ from coterie.modes.draft.git import _TITLE
 from coterie.modes.draft.locate import anchor_at, locate, move_anchors, normalise
 from coterie.modes.draft.replies import _CHUNK as DRAFT_CHUNKS
 from coterie.modes.draft.threads import _quoted_original
-from coterie.modes.story.jobs import _SCENE_END
+from coterie.modes.story.analysis.scene_rules import detect_scene_change
 from coterie.modes.story.turn_parser import parse_segments, unmarked_segment
 from coterie.modes.story.turns import _first_mention
 from coterie.surfaces.matrix.schemas import read_event, to_html
@@ -155,7 +155,7 @@ TEXT_ENTRY_POINTS: dict[str, Callable[[str], object]] = {
     "parse_answer": _answer,
     "estimate_tokens": estimate_tokens,
     "is_duplicate": lambda text: is_duplicate(text, _with_middle(text)),
-    "extracted subject": lambda text: _with_subject(text, "Ada", ["Ada"]),
+    "extracted subject": lambda text: text_with_subject(text, "Ada", ["Ada"]),
     "embed": lambda text: static_embedder().embed([text]),
     "import line": _line,
     "NameMatcher": lambda text: NameMatcher(["Ada", "Ben"]).remove_from(text),
@@ -214,7 +214,7 @@ TEXT_ENTRY_POINTS: dict[str, Callable[[str], object]] = {
     "chunks of a draft reply": DRAFT_CHUNKS.findall,
     "quote in a message": _quoted_original,
     "quote in a message without its start": lambda text: _quoted_original("</original>" + text),
-    "end of a scene": _SCENE_END.search,
+    "change of a scene": lambda text: detect_scene_change([text, f"We walk to {text}"]),
     "parse_segments": parse_segments,
     "unmarked_segment": lambda text: unmarked_segment(parse_segments(text), 5),
     "first mention": lambda text: _first_mention("Ada Holt", text),

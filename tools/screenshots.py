@@ -16,7 +16,6 @@ from pathlib import Path
 from PIL import Image
 from playwright.sync_api import Browser, ViewportSize, sync_playwright
 
-from coterie.modes.crowd.settings import SHIPPED_CONFIGS
 from tests.e2e.browser import Theme, find_chromium
 from tests.e2e.conftest import TIMEOUT_MS, Site
 from tests.e2e.desk_script import DeskScript
@@ -43,7 +42,7 @@ class Picture:
 
 LIVE = "[data-state=live]"
 CROWD = "/crowd/late-shift"
-STREAM = str(SHIPPED_CONFIGS / "streams" / "left-door.toml")
+STREAM = "left-door.toml"
 MEMBERS = "[role=tab]:has-text('Members')"
 PICTURES = (
     Picture("home", "/"),

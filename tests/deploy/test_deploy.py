@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 import yaml
 
-from coterie.app import load_settings
 from coterie.base.paths import Paths
 from coterie.cli import main as command_line
+from coterie.settings import load_settings
 
 ROOT = Path(__file__).resolve().parents[2]
 DEPLOY = ROOT / "deploy"

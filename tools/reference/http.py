@@ -7,9 +7,10 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from coterie.app import App, Settings, open_store
+from coterie.app import App, open_store
 from coterie.base.clock import SystemClock
 from coterie.base.paths import Paths
+from coterie.settings import Settings
 from coterie.surfaces.openai_api.routes import openai_router
 from coterie.surfaces.web.server import create_web
 from coterie.surfaces.webhook.routes import webhook_router
@@ -46,7 +47,10 @@ def api() -> dict[str, Any]:
             app = App(paths, settings, store)
             web = create_web(app)
             web.include_router(webhook_router(app.message_router, settings.webhook, app.room_files))
-            web.include_router(openai_router(app.message_router, settings.api, SystemClock()))
+            files = app.room_files
+            web.include_router(
+                openai_router(app.message_router, settings.api, SystemClock(), app.api_keys, files_of=files)
+            )
             return web.openapi()
 
 

@@ -28,7 +28,7 @@ class Step:
 STEPS = (
     Step(0, "A person writes a message", "messaging.protocol:IncomingMessage"),
     Step(1, "Store it in the inbox", "messaging.inbox:Inbox.accept", ("message_received",)),
-    Step(1, "Check the sender's permission", "messaging.permissions:Permissions.may_speak_in"),
+    Step(1, "Check the sender's permission", "messaging.permissions:Permissions.is_known"),
     Step(1, "Route it to the room's chat", "messaging.routing:ChatRouter.handle_message"),
     Step(2, "Start a turn", "modes.story.service:StoryService.send_message", ("user_turn",)),
     Step(3, "Recall memories", "memory.recall:RecallService.recall"),

@@ -18,6 +18,7 @@ _BOXES = 452
 _DESCRIPTIONS = {
     "cli": "one module per command group",
     "app": "composition root: builds every service",
+    "settings": "all settings, and how they are loaded",
     "ops": "snapshots · backups · metrics",
     "messaging": "inbox, outbox, routing, commands, files",
     "conversation": "turns, replies, live feed, search",

@@ -10,7 +10,8 @@ from typing import Any, get_args, get_origin
 from pydantic import BaseModel, SecretStr
 from pydantic.fields import FieldInfo
 
-from coterie.app import LIVE_SETTINGS, Settings
+from coterie.base.config import ChangeRule, declared_rule
+from coterie.settings import LIVE_SETTINGS, Settings
 from tools.reference.markdown import GENERATED, code, first_paragraph, table, type_name
 
 _HEAD = """\
@@ -21,7 +22,9 @@ page, or in the environment, which takes precedence: `COTERIE_SERVER__PORT=9000`
 `COTERIE_HOME` moves the data folder; `COTERIE_CONFIG` and `COTERIE_DB_PATH` move one file. A value
 `env:NAME` is read from that variable, `secret:NAME` from the [secrets store](../models.md#secrets).
 
-A setting marked ● takes effect immediately when you change it on the page; others need a restart."""
+A setting marked ● takes effect immediately when you change it on the page; others need a restart. One
+marked ▲ is [protected](../../SECURITY.md): change it in the file, with `coterie settings set`, or on
+the page with your password."""
 
 
 @dataclass(frozen=True)
@@ -30,6 +33,7 @@ class Setting:
     type: str
     default: str
     meaning: str
+    protected: bool
 
     @property
     def live(self) -> bool:
@@ -43,7 +47,8 @@ def settings_of(model: type[BaseModel], prefix: str = "") -> Iterator[Setting]:
         if (section := _section(info.annotation)) is not None:
             yield from settings_of(section, f"{key}.")
             continue
-        yield Setting(key, type_name(info.annotation), _default(info), first_paragraph(info.description))
+        protected = declared_rule(info) is not ChangeRule.PAGE
+        yield Setting(key, type_name(info.annotation), _default(info), first_paragraph(info.description), protected)
         if (inner := _inner(info.annotation)) is not None:
             several = "[]" if get_origin(info.annotation) is tuple else ".NAME"
             yield from settings_of(inner, f"{key}{several}.")
@@ -57,7 +62,7 @@ def settings_page() -> str:
         lines += [f"## {name}", "", first_paragraph(section.__doc__), ""]
         rows = [
             (
-                code(setting.key) + (" ●" if setting.live else ""),
+                code(setting.key) + (" ●" if setting.live else "") + (" ▲" if setting.protected else ""),
                 code(setting.type),
                 code(setting.default),
                 setting.meaning,
