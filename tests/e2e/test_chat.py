@@ -139,6 +139,7 @@ def test_s22_regenerate_swipe_and_edit(site: Site, page: Page, chat: str) -> Non
     expect(turns(page).last).to_contain_text("To the changed words.")
     expect(turns(page).first).to_contain_text("Good evening.")
     expect(turns(page)).to_have_count(2)
+    quiet(page)
     assert site.texts(chat) == ['"Good evening."', "To the changed words."]
 
 

@@ -23,10 +23,11 @@ on("form:done", "[data-model-form]", load);
 on("change", "[data-import-preset]", async (_, field) => {
   const [file] = field.files;
   if (!file) return;
+  field.value = "";
   try {
     const preset = await api("POST", `/models/samplers/import?name=${encodeURIComponent(file.name)}`, file);
+    await load(); // before the toast: what is chosen after it is not lost
     toast(`Imported “${preset.name}”. Choose it under Preset.`, { kind: "success", seconds: 5 });
-    await load();
   } catch (error) {
     showError(error);
   }

@@ -1,4 +1,4 @@
-// Scrolls to the turn in the URL (?at=12#t-…), fetching older turns until it is loaded.
+// Scrolls to a turn, fetching older ones until it is loaded: those after the one that the URL names (?at=12#t-…).
 import { one } from "../shared/dom.js";
 import { toast } from "../shared/toast.js";
 
@@ -25,13 +25,13 @@ export async function scrollToTurn(id) {
   if (!turn) return toast("That message is no longer in this chat: it was rewound or replaced by another reply.");
   turn.classList.add("turn-found");
   turn.tabIndex = -1;
+  turn.focus({ preventScroll: true }); // before the scrolling, which takes a while: somebody may type meanwhile
   // Turns far away have no height until drawn: scroll again afterwards.
   for (let looks = 0; looks < 4; looks++) {
     turn.scrollIntoView({ block: "center" });
     scroller.dispatchEvent(new Event("scroll"));
     await frame();
   }
-  turn.focus({ preventScroll: true });
 }
 
 // The scroll event is sent at once, so that the chat page leaves its end position.

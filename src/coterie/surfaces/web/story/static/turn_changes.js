@@ -4,6 +4,7 @@ import { api, get, post, put } from "../shared/api.js";
 import { openDialog } from "../shared/dialogs.js";
 import { showError } from "../shared/errors.js";
 import { toast } from "../shared/toast.js";
+import { scrollToTurn } from "./scroll_to_turn.js";
 
 const UNDO_S = 30;
 
@@ -80,7 +81,7 @@ export function turnChanges(chat, turns) {
       showList("Bookmarks", "Turns that you bookmark appear here.", found, ({ turn, seq, name }) => ({
         text: name,
         label: "Show",
-        act: () => location.assign(`${base}?at=${seq}#t-${turn}`),
+        act: () => (document.getElementById(`t-${turn}`) ? scrollToTurn(`t-${turn}`) : location.assign(`${base}?at=${seq}#t-${turn}`)),
       }));
     },
     deleted: async () => {
