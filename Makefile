@@ -6,7 +6,7 @@ UV_VERSION := 0.13.7
 # Tests and benches start dozens of processes: what was compiled once need not be compiled by each of them.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: run test chromium bubblewrap speech check bench docs fmt clean install lock mem0 help
+.PHONY: run test test-again chromium bubblewrap speech check bench docs fmt clean install lock mem0 help
 
 help:
 	@echo "make run     set up and serve on http://127.0.0.1:8000"
@@ -21,6 +21,12 @@ run: .venv/.run
 
 test: .venv/.dev chromium bubblewrap speech
 	$(BIN)/python -m pytest -n auto --dist loadfile --no-loadscope-reorder $(PYTEST)
+
+# Each failed test once more, alone: it still fails if it fails for a reason other than a busy machine. More than five
+# at once are no accident and are not tried again.
+test-again: .venv/.dev
+	$(BIN)/python -c 'import json, sys; failed = list(json.load(open(".pytest_cache/v/cache/lastfailed"))); print("Failed, tried again:", *failed, sep="\n  "); sys.exit(len(failed) > 5)'
+	$(BIN)/python -m pytest --last-failed --last-failed-no-failures none
 
 # The browser tests drive the system's Chromium.
 chromium:
