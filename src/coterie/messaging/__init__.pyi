@@ -5,6 +5,8 @@ from .agents import AgentRegistry as AgentRegistry
 from .commands import COMMAND_NAMES as COMMAND_NAMES
 from .commands import CommandInfo as CommandInfo
 from .commands import list_commands as list_commands
+from .connection import LateService as LateService
+from .connection import MessengerConnection as MessengerConnection
 from .delivery import Outbox as Outbox
 from .delivery import OutboxProjection as OutboxProjection
 from .delivery import QueuedMessage as QueuedMessage

@@ -69,7 +69,7 @@ def test_p14_without_the_package_a_sentence_says_how_to_install_it(monkeypatch: 
 async def test_p14_problems_are_reported_and_healed_without_a_restart(
     app: SurfaceApp, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("coterie.surfaces.discord.service.backoff_s", lambda *_, **__: 0.05)
+    monkeypatch.setattr("coterie.messaging.connection.backoff_s", lambda *_, **__: 0.05)
     server, supervisor = DiscordServer(), Supervisor()
     async with server.running() as url:
         service = DiscordService(app.router, settings(url, "revoked"), app.files_in_workspace, supervisor)

@@ -10,10 +10,8 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import AsyncIterator, Callable, Sequence
-from contextlib import asynccontextmanager, suppress
-from dataclasses import replace
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
 from datetime import datetime
-from functools import partial
 from typing import Any, Literal
 
 import aiohttp
@@ -24,13 +22,11 @@ from discord import app_commands
 from discord.gateway import DiscordWebSocket
 from discord.http import Route
 
-from coterie.base.errors import CoterieError
 from coterie.base.ids import new_id
 from coterie.base.logging import get_logger
 from coterie.base.redaction import redact
-from coterie.base.supervisor import Supervisor, report_problem, report_recovery, unless_stopped
+from coterie.base.supervisor import Supervisor
 from coterie.conversation import RoomError
-from coterie.eventstore import backoff_s
 from coterie.messaging import (
     Account,
     BadFile,
@@ -40,6 +36,7 @@ from coterie.messaging import (
     IncomingMessage,
     MemberChange,
     MessageRouter,
+    MessengerConnection,
     MessengerStatus,
     PlatformRateLimited,
     PlatformRefused,
@@ -91,65 +88,33 @@ class DiscordService:
         self._router = router
         self._settings = settings
         self._files = files
-        self._supervisor = supervisor or Supervisor()
-        self._changed = asyncio.Event()
         self._info: DiscordBot | None = None
-        self._last_message: datetime | None = None
-        self._status = self._status_as("off" if settings.token is None else "connecting")
+        self._connection = MessengerConnection(
+            "Discord", self._follow, supervisor or Supervisor(), on=settings.token is not None
+        )
 
     @property
     def status(self) -> MessengerStatus:
-        return self._status
+        return self._connection.status
 
     def configure(self, settings: DiscordSettings) -> None:
         """Use these settings from now on, without a restart."""
         self._settings = settings
-        self._info = None
-        self._status = self._status_as("off" if settings.token is None else "connecting")
-        self._changed.set()
+        self._connection.configure(on=settings.token is not None)
 
-    @asynccontextmanager
-    async def running(self) -> AsyncIterator[None]:
+    def running(self) -> AbstractAsyncContextManager[None]:
         """Run in the background; without a token, wait for one."""
-        stop = asyncio.Event()
-        task = self._supervisor.start("Discord", partial(self._run, stop))
-        try:
-            yield
-        finally:
-            stop.set()
-            await task.stop()
+        return self._connection.running()
 
-    async def _run(self, stop: asyncio.Event) -> None:
-        """Stay connected until stopped. A problem is reported, and it is tried again."""
-        tries = 0
-        while not stop.is_set():
-            self._changed.clear()
-            if self._settings.token is None:
-                self._info = None
-                self._status = self._status_as("off")
-                report_recovery()
-                await unless_stopped(stop, self._changed.wait())
-                continue
-            try:
-                async with self.connected() as connection:
-                    await unless_stopped(self._changed, connection.follow(report_recovery))
-            except CoterieError as error:
-                tries = 1 if self._status.state == "connected" else tries + 1
-                await self._wait_after(error, tries, stop)
-
-    async def _wait_after(self, error: CoterieError, tries: int, stop: asyncio.Event) -> None:
-        report_problem(error.what, error.fix)
-        self._status = self._status_as("retrying", redact(error.what), redact(error.fix))
-        wait_s = error.retry_after_s if isinstance(error, PlatformRateLimited) else backoff_s(tries, maximum=60.0)
-        _log.warning("Discord does not work", tries=tries, retry_in_s=wait_s, error=redact(str(error)))
-        with suppress(TimeoutError):
-            async with asyncio.timeout(wait_s):
-                await unless_stopped(stop, self._changed.wait())
+    async def _follow(self) -> None:
+        async with self.connected() as connection:
+            await connection.follow()
 
     @asynccontextmanager
     async def connected(self) -> AsyncIterator[GatewayConnection]:
         """Check the token, log in and attach; the caller follows the gateway."""
         info = self._info = await ask_who_the_bot_is(self._settings)
+        self._connection.identify(info.name, info.link, "" if info.reads_content else NEEDS_CONTENT)
         await _use_server(self._settings.api_url)
         client = _client(info)
         try:
@@ -173,11 +138,10 @@ class DiscordService:
         return self._router
 
     def set_state(self, state: ConnectionState) -> None:
-        self._status = self._status_as(state)
+        self._connection.set_state(state)
 
     def received_at(self, at: datetime) -> None:
-        self._last_message = max(at, self._last_message or at)
-        self._status = replace(self._status, last_message=self._last_message)
+        self._connection.received_at(at)
 
     def cursor(self) -> int | None:
         """The id of the last message that was stored; none for another bot than last time."""
@@ -189,12 +153,6 @@ class DiscordService:
 
     def files_in(self, room: RoomRef) -> RoomFiles:
         return self._files_in(room)
-
-    def _status_as(self, state: ConnectionState, problem: str = "", fix: str = "") -> MessengerStatus:
-        info = self._info
-        note = NEEDS_CONTENT if info is not None and not info.reads_content else ""
-        name, link = (info.name, info.link) if info is not None else ("", "")
-        return MessengerStatus(state, name, link, problem, fix, self._last_message, note)
 
     def _files_in(self, room: RoomRef) -> RoomFiles:
         binding = self._router.chats.rooms.find(room)
@@ -225,11 +183,9 @@ class GatewayConnection:
             setattr(client, handler.__name__, handler)
         self.caught_up = asyncio.Event()
         """Set while nothing is missing."""
-        self._on_connected: Callable[[], None] = lambda: None
 
-    async def follow(self, on_connected: Callable[[], None] = lambda: None) -> None:
+    async def follow(self) -> None:
         """Follow the gateway until the connection is lost: then an error says why."""
-        self._on_connected = on_connected
         try:
             async with asyncio.TaskGroup() as tasks:
                 tasks.create_task(self._receive())
@@ -327,7 +283,6 @@ class GatewayConnection:
                     await self._catch_up()
                     self.caught_up.set()
                     self._service.set_state("connected")
-                    self._on_connected()
                 else:
                     waiting.append(item)
             if self.caught_up.is_set() and waiting:

@@ -5,10 +5,9 @@ It works without the library of the optional package, which is loaded when there
 
 from __future__ import annotations
 
-import asyncio
 import importlib.util
-from collections.abc import AsyncIterator, Callable, Mapping
-from contextlib import asynccontextmanager
+from collections.abc import Callable, Mapping
+from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -19,6 +18,7 @@ from coterie.base.errors import ConfigError, MissingExtra
 from coterie.base.redaction import redact
 from coterie.base.supervisor import Supervisor
 from coterie.messaging import (
+    LateService,
     MessageRouter,
     MessengerField,
     MessengerStatus,
@@ -145,19 +145,19 @@ class DiscordMessenger:
         save: SaveSettings,
         supervisor: Supervisor,
     ) -> None:
-        self._router = router
-        self._settings = settings
-        self._files = files
         self._save = save
-        self._supervisor = supervisor
-        self._service: DiscordService | None = None
-        self._needed = asyncio.Event()
+
+        def make(settings: DiscordSettings) -> DiscordService:
+            check_installed()
+            from coterie.surfaces.discord.service import DiscordService
+
+            return DiscordService(router, settings, files, supervisor)
+
+        self._late = LateService(self.label, settings, make, supervisor)
 
     @property
     def status(self) -> MessengerStatus:
-        if self._service is not None:
-            return self._service.status
-        return MessengerStatus("off" if self._settings.token is None else "connecting")
+        return self._late.status
 
     async def connect(self, values: Mapping[str, str]) -> MessengerStatus:
         check_installed()
@@ -165,10 +165,10 @@ class DiscordMessenger:
         redact.register(token)
         if not token:
             raise ConfigError("The token is missing.", "Paste the token from the developer portal.")
-        settings = self._settings.model_copy(update={"token": SecretStr(token)})
+        settings = self._late.settings.model_copy(update={"token": SecretStr(token)})
         info = await check_token(settings)
         await self._save("discord", {}, {"token": token})
-        self._use(settings)
+        self._late.use(settings)
         return MessengerStatus("connecting", info.name, info.link)
 
     def open_chat(self, code: str) -> OpenChat:
@@ -182,29 +182,7 @@ class DiscordMessenger:
 
     async def disconnect(self) -> None:
         await self._save("discord", {"token": None}, {})
-        self._use(self._settings.model_copy(update={"token": None}))
+        self._late.use(self._late.settings.model_copy(update={"token": None}))
 
-    def _use(self, settings: DiscordSettings) -> None:
-        self._settings = settings
-        if self._service is not None:
-            self._service.configure(settings)
-        self._needed.set()
-
-    @asynccontextmanager
-    async def running(self) -> AsyncIterator[None]:
-        if self._settings.token is not None:
-            self._needed.set()
-        task = self._supervisor.start("Discord set-up", self._run)
-        try:
-            yield
-        finally:
-            await task.stop()
-
-    async def _run(self) -> None:
-        await self._needed.wait()
-        check_installed()
-        from coterie.surfaces.discord.service import DiscordService
-
-        self._service = DiscordService(self._router, self._settings, self._files, self._supervisor)
-        async with self._service.running():
-            await asyncio.Event().wait()
+    def running(self) -> AbstractAsyncContextManager[None]:
+        return self._late.running()

@@ -10,10 +10,8 @@ import hashlib
 import hmac
 import json
 from collections.abc import AsyncIterator, Callable, Sequence
-from contextlib import asynccontextmanager, suppress
-from dataclasses import dataclass, replace
-from datetime import datetime
-from functools import partial
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
+from dataclasses import dataclass
 from typing import Any
 
 import httpx
@@ -21,21 +19,19 @@ from telegram import Bot, Message, Update
 from telegram.error import Conflict, InvalidToken, TelegramError
 from telegram.request import HTTPXRequest
 
-from coterie.base.errors import CoterieError
 from coterie.base.logging import get_logger
 from coterie.base.redaction import redact
-from coterie.base.supervisor import Supervisor, report_problem, report_recovery, unless_stopped
+from coterie.base.supervisor import Supervisor
 from coterie.base.untrusted import parse_json_without_deep_parts
 from coterie.conversation import RoomError
-from coterie.eventstore import backoff_s
 from coterie.messaging import (
     BadFile,
-    ConnectionState,
     Incoming,
     IncomingCommand,
     IncomingMessage,
     MemberChange,
     MessageRouter,
+    MessengerConnection,
     MessengerStatus,
     Outgoing,
     OutgoingNotification,
@@ -103,71 +99,31 @@ class TelegramService:
         self._router = router
         self._settings = settings
         self._files = files
-        self._supervisor = supervisor or Supervisor()
-        self._changed = asyncio.Event()
-        self._info: BotInfo | None = None
-        self._last_message: datetime | None = None
-        self._status = self._status_as("off" if settings.token is None else "connecting")
         self._bot: Bot | None = None
+        self._username = ""
+        self._connection = MessengerConnection(
+            "Telegram", self._follow, supervisor or Supervisor(), on=settings.token is not None
+        )
 
     @property
     def status(self) -> MessengerStatus:
-        return self._status
+        return self._connection.status
 
     def configure(self, settings: TelegramSettings) -> None:
         """Use these settings from now on, without a restart."""
         self._settings = settings
-        self._info = None
-        self._status = self._status_as("off" if settings.token is None else "connecting")
-        self._changed.set()
+        self._connection.configure(on=settings.token is not None)
 
-    @asynccontextmanager
-    async def running(self) -> AsyncIterator[None]:
+    def running(self) -> AbstractAsyncContextManager[None]:
         """Run in the background; without a token, wait for one."""
-        stop = asyncio.Event()
-        task = self._supervisor.start("Telegram", partial(self._run, stop))
-        try:
-            yield
-        finally:
-            stop.set()
-            await task.stop()
+        return self._connection.running()
 
-    async def _run(self, stop: asyncio.Event) -> None:
-        """Connect and receive until stopped. A problem is reported, and it is tried again."""
-        tries = 0
-        while not stop.is_set():
-            self._changed.clear()
-            if self._settings.token is None:
-                self._info = None
-                self._status = self._status_as("off")
-                report_recovery()
-                await unless_stopped(stop, self._changed.wait())
-                continue
-            try:
-                async with self.connected():
-                    tries = 0
-                    report_recovery()
-                    await self._receive(stop)
-            except CoterieError as error:
-                tries += 1
-                await self._wait_after(error, tries, stop)
-
-    async def _receive(self, stop: asyncio.Event) -> None:
-        """Until stopped or configured anew."""
-        while not stop.is_set() and not self._changed.is_set():
-            if self._settings.webhook_url:
-                await unless_stopped(stop, self._changed.wait())
-            else:
-                await unless_stopped(self._changed, self.poll_once())
-
-    async def _wait_after(self, error: CoterieError, tries: int, stop: asyncio.Event) -> None:
-        report_problem(error.what, error.fix)
-        self._status = self._status_as("retrying", redact(error.what), redact(error.fix))
-        wait_s = error.retry_after_s if isinstance(error, PlatformRateLimited) else backoff_s(tries, maximum=60.0)
-        _log.warning("Telegram does not work", tries=tries, retry_in_s=wait_s, error=redact(str(error)))
-        with suppress(TimeoutError):
-            async with asyncio.timeout(wait_s):
-                await unless_stopped(stop, self._changed.wait())
+    async def _follow(self) -> None:
+        async with self.connected():
+            while True:
+                if self._settings.webhook_url:
+                    await asyncio.Event().wait()
+                await self.poll_once()
 
     @asynccontextmanager
     async def connected(self) -> AsyncIterator[None]:
@@ -175,7 +131,9 @@ class TelegramService:
         self._bot = bot = _bot(self._settings, timeout_s=20.0)
         self._http = httpx.AsyncClient(base_url=f"{bot.base_url}/", trust_env=False)
         try:
-            self._info = await _who_is(bot)
+            info = await _who_is(bot)
+            self._username = info.username
+            self._connection.identify(f"{info.name} (@{info.username})", info.link)
             await _checked(bot.set_my_commands(COMMANDS))
             if self._settings.webhook_url:
                 address = self._settings.webhook_url.rstrip("/") + WEBHOOK_PATH
@@ -187,8 +145,8 @@ class TelegramService:
             surface = TelegramSurface(bot, self._files_in, drafts=self._settings.drafts)
             self._router.dispatcher.on(MemberChange, "invited", surface=SURFACE)(self.on_invite)
             self._router.attach(surface)
-            self._status = self._status_as("connected")
-            _log.info("Telegram is connected", bot=self._info.username)
+            self._connection.set_state("connected")
+            _log.info("Telegram is connected", bot=info.username)
             try:
                 yield
             finally:
@@ -198,8 +156,7 @@ class TelegramService:
             await bot.shutdown()
 
     async def on_invite(self, incoming: MemberChange) -> AsyncIterator[Outgoing]:
-        name = self._info.username if self._info is not None else ""
-        yield OutgoingNotification(room=incoming.room, text=GREETING.format(name=name))
+        yield OutgoingNotification(room=incoming.room, text=GREETING.format(name=self._username))
 
     async def poll_once(self, wait_s: int | None = None) -> int:
         """Receive the next updates and make them durable. Returns how many there were."""
@@ -236,7 +193,7 @@ class TelegramService:
     def accepts_webhook(self, secret: str) -> bool:
         """Whether an update that was posted with this secret is Telegram's. The caller then passes it to `accept`."""
         is_right = hmac.compare_digest(secret.encode("utf-8", "replace"), webhook_secret(self._settings).encode())
-        return is_right and self._status.state == "connected"
+        return is_right and self.status.state == "connected"
 
     async def accept(self, raw: Sequence[dict[str, Any]]) -> None:
         """Store the events of updates, in one transaction with the position after them. Raises if that failed."""
@@ -254,8 +211,7 @@ class TelegramService:
         await self._router.inbound.accept(incoming, cursor, quarantine.skipped)
         dates = [event.at for event in incoming if event.at is not None]
         if dates:
-            self._last_message = max(dates)
-            self._status = replace(self._status, last_message=self._last_message)
+            self._connection.received_at(max(dates))
         for update in updates:
             if update.callback_query is not None:
                 await self._acknowledge(update)
@@ -302,11 +258,6 @@ class TelegramService:
         if isinstance(query.message, Message):
             with suppress(TelegramError):
                 await self._connected_bot().edit_message_reply_markup(query.message.chat.id, query.message.message_id)
-
-    def _status_as(self, state: ConnectionState, problem: str = "", fix: str = "") -> MessengerStatus:
-        account = f"{self._info.name} (@{self._info.username})" if self._info is not None else ""
-        link = self._info.link if self._info is not None else ""
-        return MessengerStatus(state, account, link, problem, fix, self._last_message)
 
     def _offset(self, bot: Bot) -> int | None:
         """The position of the first update that was not received; none for another bot than last time."""

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import AsyncIterator, Callable, Mapping
-from contextlib import asynccontextmanager
+from collections.abc import Callable, Mapping
+from contextlib import AbstractAsyncContextManager
 from typing import TYPE_CHECKING
 
 from pydantic import SecretStr
@@ -13,6 +12,7 @@ from coterie.base.errors import ConfigError
 from coterie.base.redaction import redact
 from coterie.base.supervisor import Supervisor
 from coterie.messaging import (
+    LateService,
     MessageRouter,
     MessengerField,
     MessengerStatus,
@@ -42,24 +42,23 @@ class TelegramMessenger:
         save: SaveSettings,
         supervisor: Supervisor,
     ) -> None:
-        self._router = router
-        self._settings = settings
-        self._files = files
         self._save = save
-        self._supervisor = supervisor
-        self._service: TelegramService | None = None
-        self._needed = asyncio.Event()
+
+        def make(settings: TelegramSettings) -> TelegramService:
+            from coterie.surfaces.telegram.service import TelegramService
+
+            return TelegramService(router, settings, files, supervisor)
+
+        self._late = LateService(self.label, settings, make, supervisor)
 
     @property
     def status(self) -> MessengerStatus:
-        if self._service is not None:
-            return self._service.status
-        return MessengerStatus("off" if self._settings.token is None else "connecting")
+        return self._late.status
 
     @property
     def service(self) -> TelegramService | None:
         """The running service; None before it was needed."""
-        return self._service
+        return self._late.service
 
     async def connect(self, values: Mapping[str, str]) -> MessengerStatus:
         from coterie.surfaces.telegram.service import check_token
@@ -68,10 +67,10 @@ class TelegramMessenger:
         redact.register(token)
         if not token:
             raise ConfigError("The token is missing.", "Paste the token that @BotFather sent you.")
-        settings = self._settings.model_copy(update={"token": SecretStr(token)})
+        settings = self._late.settings.model_copy(update={"token": SecretStr(token)})
         info = await check_token(settings)
         await self._save("telegram", {}, {"token": token})
-        self._use(settings)
+        self._late.use(settings)
         return MessengerStatus("connecting", f"{info.name} (@{info.username})", info.link)
 
     def open_chat(self, code: str) -> OpenChat:
@@ -85,29 +84,7 @@ class TelegramMessenger:
 
     async def disconnect(self) -> None:
         await self._save("telegram", {"token": None}, {})
-        self._use(self._settings.model_copy(update={"token": None}))
+        self._late.use(self._late.settings.model_copy(update={"token": None}))
 
-    def _use(self, settings: TelegramSettings) -> None:
-        self._settings = settings
-        if self._service is not None:
-            self._service.configure(settings)
-        self._needed.set()
-
-    @asynccontextmanager
-    async def running(self) -> AsyncIterator[None]:
-        """The library is loaded when there is a token: it takes a third of a second."""
-        if self._settings.token is not None:
-            self._needed.set()
-        task = self._supervisor.start("Telegram set-up", self._run)
-        try:
-            yield
-        finally:
-            await task.stop()
-
-    async def _run(self) -> None:
-        await self._needed.wait()
-        from coterie.surfaces.telegram.service import TelegramService
-
-        self._service = TelegramService(self._router, self._settings, self._files, self._supervisor)
-        async with self._service.running():
-            await asyncio.Event().wait()
+    def running(self) -> AbstractAsyncContextManager[None]:
+        return self._late.running()

@@ -23,7 +23,7 @@ async def api(web: Web, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[BotApi
     monkeypatch.setenv("COTERIE_PASSPHRASE", "open sesame")
     api = BotApi()
     async with api.running() as url:
-        web.app.telegram._settings = TelegramSettings(api_url=url, poll_s=1)
+        web.app.telegram._late.settings = TelegramSettings(api_url=url, poll_s=1)
         yield api
     assert api.violations == []
 
@@ -114,8 +114,8 @@ async def test_p7_p13_p14_a_server_that_never_answers_is_said_soon_with_what_to_
 
     async with await asyncio.start_server(accept, "127.0.0.1", 0) as server:
         url = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}"
-        web.app.telegram._settings = TelegramSettings(api_url=url)
-        web.app.discord._settings = DiscordSettings(api_url=url)
+        web.app.telegram._late.settings = TelegramSettings(api_url=url)
+        web.app.discord._late.settings = DiscordSettings(api_url=url)
         entered = {
             "telegram": {"token": TOKEN},
             "discord": {"token": "a-token"},
