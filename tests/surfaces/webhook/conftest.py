@@ -70,7 +70,7 @@ async def serving(folder: Path, clock: ManualClock, **sections: object) -> Async
         async with (
             attached(app.message_router, settings.webhook),
             _serve_http(web) as url,
-            httpx.AsyncClient(base_url=url, trust_env=False, timeout=30) as client,
+            httpx.AsyncClient(base_url=url, trust_env=False, timeout=120) as client,
         ):
             yield Served(url, app, script, clock, client)
         await app.message_router.close()
