@@ -19,7 +19,7 @@ from bench.lib.peers import PeerMissing, peer_python, run_peer
 from bench.lib.report import arguments, finish, log, median, progress
 from bench.lib.sample_events import SampleTurn, sample_event, sample_projections
 from coterie.eventstore import NewEvent, Store
-from coterie.eventstore.events import COLUMNS, encode
+from coterie.eventstore.events import encode
 
 PRODUCERS = (1, 16, 256)
 TEXT = "The rain had stopped, and somebody in the harbour was singing."
@@ -42,12 +42,15 @@ async def ours(folder: Path, producers: int, events: int) -> float:
 
 
 def bare(folder: Path, producers: int, events: int) -> float:
-    """The least that could be done: the same table and indexes, batches of one event per producer, nothing else."""
+    """The least that could be done: the same tables and indexes, batches of one event per producer, nothing else."""
     Store.open(folder / "bare.db").close()
     connection = apsw.Connection(str(folder / "bare.db"))
     connection.execute("PRAGMA journal_mode = WAL; PRAGMA synchronous = FULL")
-    insert = f"INSERT INTO event({COLUMNS}) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
     now = time.time_ns() // 1_000
+    connection.execute("INSERT INTO event_kind(id, kind, version) VALUES (1, ?, 1)", (SampleTurn.kind,))
+    names = ["mara", *(f"room:{producer}" for producer in range(producers))]
+    connection.executemany("INSERT INTO name(name) VALUES (?)", ((name,) for name in names))
+    ids = {name: number for number, name in connection.execute("SELECT id, name FROM name")}
     started = time.perf_counter()
     number = 0
     while number < events:
@@ -55,8 +58,10 @@ def bare(folder: Path, producers: int, events: int) -> float:
         for producer in range(min(producers, events - number)):
             number += 1
             text = encode(SampleTurn(turn=f"t{number}", speaker="mara", text=TEXT))
-            row = (number, f"room:{producer}", number, SampleTurn.kind, 1, text, now, "mara", None, None, f"t{number}")
-            connection.execute(insert, row)
+            connection.execute("INSERT INTO name(name) VALUES (?)", (f"t{number}",))
+            turn = connection.last_insert_rowid()
+            row = (number, ids[f"room:{producer}"], number, 1, text, now, ids["mara"], None, None, turn)
+            connection.execute("INSERT INTO log VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)", row)
         connection.execute("COMMIT")
     rate = events / (time.perf_counter() - started)
     connection.close()

@@ -7,8 +7,10 @@ from pathlib import Path
 
 import pytest
 
+from bench import log
 from bench.__main__ import names
 from bench.lib.figures_page import page
+from coterie.eventstore import Store
 
 BENCHES = Path(__file__).resolve().parent.parent / "bench"
 
@@ -29,3 +31,12 @@ def test_a_bench_has_a_docstring_and_a_main_function(name: str) -> None:
     assert (bench.__doc__ or "").strip()
     assert callable(bench.main)
     assert 'if __name__ == "__main__":' in (BENCHES / f"{name}.py").read_text()
+
+
+async def test_both_sides_of_the_log_bench_write_all_events(tmp_path: Path) -> None:
+    assert await log.ours(tmp_path, producers=2, events=10) > 0
+    assert log.bare(tmp_path, producers=2, events=10) > 0
+    for name in ("ours.db", "bare.db"):
+        store = Store.open(tmp_path / name)
+        assert store.query("SELECT count(*) FROM event") == [(10,)]
+        store.close()
