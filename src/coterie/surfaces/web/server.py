@@ -274,8 +274,9 @@ def create_web(
     web.add_middleware(SecurityMiddleware, any_name=password is not None)
     web.add_middleware(ErrorMiddleware)
     add_error_handlers(web)
+    # Not by `include_router`: it would make every route anew at the first request, and match each request twice.
     for router in (*_PAGES, *_API):
-        web.include_router(router)
+        web.router.routes.extend(router.routes)
 
     @web.head("/health", include_in_schema=False)
     @web.get("/health", summary="Whether the server and its parts work")
