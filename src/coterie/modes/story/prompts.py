@@ -318,9 +318,10 @@ class StoryPromptBuilder:
             origin = self._store.reader.fork_origin(origin[0])
         # The newest version: a person who edits a lorebook expects it to be used at once.
         books = self._lorebooks.used_in(rooms, character, self._characters.get(character).card)
-        replies = self._store.query("SELECT count(*) FROM turn WHERE room = ? AND speaker = ?", (chat.room, character))
+        if not books:
+            return ActiveLore()
         before = self.sent_prompts.lore_matches(chat.room)
-        return ActiveLore.find(draft, turns, books, self._timeline, before, int(replies[0][0]))
+        return ActiveLore.find(draft, turns, books, chat.room, self._timeline, before)
 
     def _last_person(self, chat: Chat) -> str:
         """The person who wrote last: the reply to a whisper is for them."""
