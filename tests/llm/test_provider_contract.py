@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from collections.abc import AsyncIterator
 from pathlib import Path
 
@@ -10,7 +11,8 @@ import pytest
 
 from coterie.base.clock import SystemClock
 from coterie.llm.hosted import HostedProvider
-from coterie.llm.messages import CompletionRequest, Prompt, Provider
+from coterie.llm.messages import CompletionRequest, Image, Prompt, PromptMessage, Provider, ToolCall, ToolSpec
+from coterie.llm.openai_client import PlainMessagesClient
 from coterie.llm.recording import RecordedCall, RecordingProvider, ReplayProvider
 from coterie.llm.settings import Catalogue
 from tests.contracts.provider_contract import ProviderContract
@@ -78,3 +80,42 @@ async def test_a_connection_is_not_used_again_after_it_was_idle(
         await asyncio.sleep(idle_s)
     await hosted.close()
     assert len(ports) == connections
+
+
+async def test_messages_are_sent_as_the_library_would_send_them_but_without_its_conversion(
+    openai_server: FaultServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    import openai
+    from openai.resources.chat.completions import completions
+
+    openai_server.on("first", says("Hello."))
+    picture = Image(media_type="image/png", data=b"cGljdHVyZQ==")
+    call = ToolCall(id="1", name="look", arguments='{"at": "the lamp"}')
+    prompt = Prompt(
+        messages=(
+            PromptMessage(role="system", text="You are Mara."),
+            PromptMessage(role="user", text="Who is that? “Ana” \u2028 🙂", images=(picture,)),
+            PromptMessage(role="assistant", text="", calls=(call,)),
+            PromptMessage(role="tool", text="It is dark.", answers=call),
+            PromptMessage(role="user", text=""),
+        ),
+        tools=(ToolSpec(name="look", description="Looks.", parameters={"type": "object", "properties": {}}),),
+        stop=("\nAna:",),
+        extra_body={"top_k": 40, "nested": {"a": [1, None]}},
+    )
+    converted: list[object] = []
+    convert = vars(completions)["async_maybe_transform"]
+
+    async def noted(data: dict[str, object], expected: object) -> object:
+        converted.append(data["messages"])
+        return await convert(data, expected)
+
+    monkeypatch.setattr(completions, "async_maybe_transform", noted)
+    for client in (PlainMessagesClient, openai.AsyncOpenAI):
+        monkeypatch.setattr("coterie.llm.openai_client.PlainMessagesClient", client)
+        hosted = HostedProvider(Catalogue(settings_for(openai_server)).spec("here"))
+        assert [chunk async for chunk in hosted.stream(CompletionRequest(model="first", prompt=prompt))]
+        await hosted.close()
+    ours, theirs = openai_server.requests["first"]
+    assert json.dumps(ours) == json.dumps(theirs)  # with the same order of fields
+    assert converted == [[], theirs["messages"]]

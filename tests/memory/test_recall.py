@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
@@ -12,8 +13,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from coterie.base.clock import ManualClock
-from coterie.memory import Memory
-from coterie.memory.ranking import Ranking, RankingTrees
+from coterie.memory import Memory, recall
+from coterie.memory.ranking import FusionMode, Ranked, Ranking, RankingTrees
+from coterie.memory.records import MemoryRecord
+from coterie.memory.signals import Floats
 from coterie.memory.writer import NewMemory
 
 CONVERSATION = [
@@ -188,6 +191,34 @@ def test_m3_duplicates_are_not_recalled_together(memory: Memory) -> None:
         memory.add("the harbour is closed on Sundays", room=room, disclosure="room" if room == "room:1" else "people")
     assert memory.count() == 2
     assert len(memory.recall("harbour", room="room:1")) == 1
+
+
+@pytest.mark.parametrize("fuse", ["learned", "graph", "rrf"])
+@pytest.mark.parametrize("window", [0, 1])
+def test_chosen_memories_have_the_scores_and_reasons_that_they_have_among_all(
+    conversation: Memory, monkeypatch: pytest.MonkeyPatch, fuse: FusionMode, window: int
+) -> None:
+    """The reasons are computed only for what is returned."""
+    explained: list[int] = []
+    reasons = recall._reasons
+
+    def noted(ranked: Ranked, chosen: list[int]) -> dict[str, Floats]:
+        explained.append(len(chosen))
+        return reasons(ranked, chosen)
+
+    monkeypatch.setattr(recall, "_reasons", noted)
+    question, k = "Where is Ana's boat?", 5
+    everything = conversation.recall(question, owner="mara", k=k, fuse=fuse, window=window)
+    seen: list[list[MemoryRecord]] = []
+
+    def choose(records: Sequence[MemoryRecord]) -> Sequence[MemoryRecord]:
+        seen.append([*records])
+        return records[1::2]
+
+    chosen = conversation.recall(question, owner="mara", k=k, fuse=fuse, window=window, choose=choose)
+    assert seen == [[each.memory for each in everything]]
+    assert chosen == everything[1::2]
+    assert explained == [5, 2]
 
 
 def test_recall_for_an_unknown_owner_is_empty(memory: Memory) -> None:

@@ -8,9 +8,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from coterie.eventstore import Store
+from coterie.eventstore import NewEvent, Store
 from coterie.eventstore.sqlite.replay import replayed_hash
 from coterie.memory import Memory
+from coterie.memory.events import MemoryEdited
+from coterie.memory.index.embedders import Ids, StaticEmbedder
 from coterie.memory.projection import MemoryProjection
 
 
@@ -57,6 +59,40 @@ async def test_m6_a_fork_shares_earlier_memories_but_not_later_ones(conversation
     }
     elsewhere = [each.text for each in conversation.recall("boat harbour mast", room="room:9", k=50)]
     assert len(elsewhere) == len(set(elsewhere)) == 4
+
+
+def documents(memory: Memory) -> list[tuple[object, ...]]:
+    return memory.store.query("SELECT stream, id, question, tokens, vector FROM memory_doc ORDER BY stream, id")
+
+
+async def test_m6_a_fork_takes_over_the_vectors_of_its_memories(
+    conversation: Memory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It has the same texts: embedding them again would take as long as at first."""
+    edited = conversation.recall("mast", k=1)[0].id
+    conversation.store.transact(
+        lambda rows: rows.run("INSERT INTO memory_vector SELECT doc, 'chosen', 'vector ' || id FROM memory_doc")
+    )
+    embedded: list[str] = []
+    tokens = StaticEmbedder.tokens
+
+    def noted(embedder: StaticEmbedder, text: str) -> Ids:
+        embedded.append(text)
+        return tokens(embedder, text)
+
+    monkeypatch.setattr(StaticEmbedder, "tokens", noted)
+    await conversation.store.fork("room:1", at=3, into="room:2")
+    assert embedded == []
+    chosen = "SELECT v.model, v.vector = 'vector ' || d.id FROM memory_doc d JOIN memory_vector v USING(doc)"
+    assert conversation.store.query(f"{chosen} WHERE d.stream = 'room:2'") == [("chosen", 1)] * 3
+    edit = NewEvent("room:2", MemoryEdited(id=edited, text="the boat lost its rudder"))
+    await conversation.store.append([edit])
+    assert embedded == ["the boat lost its rudder"]
+    before = documents(conversation)
+    assert len(before) == 6
+    conversation.store.rebuild()
+    assert documents(conversation) == before
+    assert conversation.verify() == []
 
 
 async def test_m6_a_reset_removes_all_memories(conversation: Memory) -> None:
@@ -139,3 +175,6 @@ def test_m6_law_the_index_matches_the_log_after_any_history(
         asyncio.run(apply_moves())
         assert memory.verify() == []
         assert memory.store.hashes() == {"memories": replayed(memory.store)}
+        before = documents(memory)
+        memory.store.rebuild()
+        assert documents(memory) == before

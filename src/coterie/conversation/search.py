@@ -38,11 +38,14 @@ def update_index(rows: Rows, changed: ChangedKeys) -> None:
 
 
 def _index(rows: Rows, keys: Sequence[Sequence[object]]) -> None:
-    for start in range(0, len(keys), _BATCH):
-        keys_json = json.dumps(keys[start : start + _BATCH])
+    batches = [json.dumps(keys[start : start + _BATCH]) for start in range(0, len(keys), _BATCH)]
+    # All deletions come first: the full-text table writes what is pending before each of the INSERT statements, and
+    # writing deletions takes longer the more often it is done.
+    for keys_json in batches:
         old = rows.all(f"SELECT t.doc {_JOIN_KEYS.format('turn_doc')}", (keys_json,))
         rows.many("DELETE FROM turn_words WHERE rowid = ?", old)
         rows.many("DELETE FROM turn_doc WHERE doc = ?", old)
+    for keys_json in batches:
         ended = f"{_JOIN_KEYS.format('turn')} AND t.state <> 'open' AND t.text <> '' ORDER BY j.key"
         rows.run(f"INSERT INTO turn_doc(room, id) SELECT t.room, t.id {ended}", (keys_json,))
         rows.run(

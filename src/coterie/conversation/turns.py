@@ -287,6 +287,10 @@ class TurnQueries:
     def count(self, room: str) -> int:
         return int(self._store.query("SELECT count(*) FROM turn WHERE room = ?", (room,))[0][0])
 
+    def count_by(self, room: str, speaker: str) -> int:
+        """The number of turns of one speaker."""
+        return int(self._store.query("SELECT count(*) FROM turn WHERE room = ? AND speaker = ?", (room, speaker))[0][0])
+
     def open_replies(self, room: str | None = None) -> list[Turn]:
         rows = self._store.query(
             f"SELECT {_COLUMNS} FROM turn WHERE state = 'open' AND (?1 IS NULL OR room = ?1)",  # noqa: S608

@@ -152,19 +152,24 @@ def encode_redacted(new: NewEvent) -> tuple[NewEvent, str | bytes]:
     stream, payload, actor, _, key, turn = new
     text = encode(payload)
     if not redact.may_contain_secret(f"{text} {stream} {actor} {key} {turn}"):
-        return new, compress(text)
+        return new, _stored(payload, text)
     redact.check_names(stream, actor, key, turn)
     redacted: Payload = redact.value(payload)
     if redacted is payload:
-        return new, compress(text)
+        return new, _stored(payload, text)
     text = encode(redacted)
     try:
-        return new._replace(payload=type(payload).model_validate_json(text)), compress(text)
+        return new._replace(payload=type(payload).model_validate_json(text)), _stored(payload, text)
     except ValidationError:
         raise BadEvent(
             f"A configured secret was found in {payload.kind}, which would not be valid without it.",
             "Give another value, without a key, token or password. Nothing was stored.",
         ) from None
+
+
+def _stored(payload: Payload, text: str) -> str | bytes:
+    # A payload that shares texts is stored with their numbers instead, which it gets later.
+    return "" if payload.shares_texts else compress(text)
 
 
 def decode(row: EventRow) -> AnyEvent:

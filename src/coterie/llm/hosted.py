@@ -153,12 +153,13 @@ class HostedProvider:
                 api_key=key, base_url=self._spec.base_url, max_retries=0, timeout=timeout, http_client=http
             )
             return AnthropicModel(name, provider=AnthropicProvider(anthropic_client=claude))
-        from openai import AsyncOpenAI
         from pydantic_ai.models.openai import OpenAIChatModel
         from pydantic_ai.profiles.openai import OpenAIModelProfile
         from pydantic_ai.providers.openai import OpenAIProvider
 
-        client = AsyncOpenAI(
+        from coterie.llm.openai_client import PlainMessagesClient
+
+        client = PlainMessagesClient(
             api_key=key or _NO_KEY,
             base_url=self._spec.base_url,
             max_retries=0,

@@ -36,7 +36,7 @@ from coterie.memory.index.vectors import EmbeddingWorker, VectorStore
 from coterie.memory.jsonl import export_lines, import_lines
 from coterie.memory.projection import MemoryProjection
 from coterie.memory.ranking import FusionMode, Ranking
-from coterie.memory.recall import Mode, RecalledMemory, RecallRequest, RecallService
+from coterie.memory.recall import Choose, Mode, RecalledMemory, RecallRequest, RecallService
 from coterie.memory.records import MemoryRecord, Relation, all_records, latest_records
 from coterie.memory.text import digest
 from coterie.memory.writer import MemoryWriter, NewMemory, PlannedWrite
@@ -109,14 +109,16 @@ class Memory:
         history: bool = False,
         archived: bool = False,
         pinned: bool = False,
+        choose: Choose | None = None,
         now: datetime | None = None,
     ) -> list[RecalledMemory]:
         """The owner's memories that fit the question, best first, with the parts of each score.
 
         `window` adds neighbours, `history` superseded memories, `archived` archived ones; `pinned` returns only pinned.
+        `choose` is called with the `k` memories found, and returns those to keep.
         """
         view = Viewpoint.of(owner, room, present, people)
-        request = RecallRequest(question, view, k, mode, types, fuse, window, history, archived, pinned)
+        request = RecallRequest(question, view, k, mode, types, fuse, window, history, archived, pinned, choose)
         return self._recall.recall(request, now or self._clock.now())
 
     def recall_as(self, view: Viewpoint, question: str, *, k: int = 10) -> list[RecalledMemory]:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import threading
 from collections import OrderedDict
-from collections.abc import Collection, Iterable
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Literal
@@ -38,6 +38,8 @@ from coterie.memory.records import MemoryRecord, StreamForks, read_records
 from coterie.memory.signals import Floats, RecallQuery, compute_signals
 
 Mode = Literal["hybrid", "recent", "important", "typed"]
+Choose = Callable[[Sequence[MemoryRecord]], Sequence[MemoryRecord]]
+"""Leaves out some of the memories that were found."""
 
 _FULL_TEXT_LIMIT = 200
 _MAX_BY_COLUMN = 400
@@ -91,6 +93,8 @@ class RecallRequest:
     """Also search archived memories; meant for people, not for prompts."""
     pinned: bool = False
     """Only pinned memories."""
+    choose: Choose | None = None
+    """Called with the memories found, best first; what it leaves out is not returned."""
 
 
 class RecallService:
@@ -248,6 +252,12 @@ class RecallService:
         nearby = [_neighbour_keys(index, int(ranked.positions[row]), request.window, allowed) for row in chosen]
         needed = {*keys, *(key for neighbours in nearby for key in neighbours)}
         records = read_records(self._store, needed, forks, request.view.room)
+        if request.choose is not None:  # before the reasons are computed, which takes longer than the records
+            found = [records[key] for key in keys if key in records]
+            kept = {(record.room, record.id) for record in request.choose(found)}
+            chosen = [row for row, key in zip(chosen, keys, strict=True) if key in kept]
+            nearby = [neighbours for neighbours, key in zip(nearby, keys, strict=True) if key in kept]
+            keys = [key for key in keys if key in kept]
         results = []
         reasons = _reasons(ranked, chosen)
         for number, (row, key, neighbour_keys) in enumerate(zip(chosen, keys, nearby, strict=True)):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import json
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
@@ -189,6 +190,12 @@ def _values_by_id(store: Store, select: str, order: str, rows: list[Row]) -> dic
     return values
 
 
+@functools.lru_cache(maxsize=4_096)
+def _parse_list(column: str) -> tuple[str, ...]:
+    """Cached: most memories have the same few witnesses."""
+    return tuple(json.loads(column))
+
+
 def _record_from_row(row: Row, evidence: list[str], superseded_by: str | None) -> MemoryRecord:
     (stream, memory_id, owner, text, kind, scene, speaker, told_by, witnesses, about, sources) = row[:11]
     happened, made, significance, confidence, reliability, pin, private, disclosure = row[11:]
@@ -201,8 +208,8 @@ def _record_from_row(row: Row, evidence: list[str], superseded_by: str | None) -
         scene=scene,
         speaker=speaker,
         told_by=told_by,
-        witnesses=tuple(json.loads(witnesses)),
-        about=tuple(json.loads(about)),
+        witnesses=_parse_list(witnesses),
+        about=_parse_list(about),
         sources=tuple(dict.fromkeys([*json.loads(sources), *evidence])),
         happened=None if happened is None else from_micros(happened),
         made=from_micros(made),

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
+
 from coterie.characters.cards import Card
 from coterie.characters.cards.lorebook_edit import EntryFields
 from coterie.characters.identity import Identity
+from coterie.eventstore import Store
 from coterie.modes.story.sent_prompts import PromptQueries
 from tests.modes.story.conftest import ScriptedModel, StoryHarness
 
@@ -79,6 +82,34 @@ async def test_s9_activation_by_reply_count_counts_given_replies(harness: StoryH
         await harness.say(room, "The lamp?")
         shown.append("The lamp turns." in messages(script)[0][1])
     assert shown == [True, False, True, False]
+
+
+@pytest.mark.parametrize(
+    ("entries", "counts"),
+    [
+        ([], 0),
+        ([{"content": "LORE."}], 0),
+        ([{"content": "@@activate_only_after 2\nLORE."}], 2),
+        ([{"content": "LORE.", "delay": 1}], 2),
+    ],
+)
+async def test_turns_are_counted_only_for_lore_that_depends_on_them(
+    harness: StoryHarness, monkeypatch: pytest.MonkeyPatch, entries: list[dict[str, Any]], counts: int
+) -> None:
+    """Counting goes through all turns of a chat, and most lorebooks do not need it."""
+    room = await start_chat_with_lore(harness, *entries)
+    counted = []
+    query = Store.query
+
+    def noted(store: Store, sql: str, params: Any = ()) -> list[Any]:
+        if "count(*)" in sql and "FROM turn " in sql:
+            counted.append(sql)
+        return query(store, sql, params)
+
+    monkeypatch.setattr(Store, "query", noted)
+    for _ in range(2):
+        await harness.say(room, "The lamp?")
+    assert len(counted) == counts
 
 
 async def replies_with(harness: StoryHarness, script: ScriptedModel, room: str, *said: str) -> list[bool]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from coterie.conversation import search
 from coterie.conversation.search import search_messages
 from tests.modes.story.conftest import ScriptedModel, StoryHarness
 
@@ -13,9 +14,11 @@ def found(harness: StoryHarness, query: str, room: str | None = None) -> list[st
     return sorted(harness.story.timeline.turn(hit.room, hit.turn).text for hit in hits)
 
 
+@pytest.mark.parametrize("batch", [1, 3, 2_000])
 async def test_s17_rewound_turns_are_not_found_until_the_rewind_is_undone(
-    harness: StoryHarness, script: ScriptedModel
+    harness: StoryHarness, script: ScriptedModel, monkeypatch: pytest.MonkeyPatch, batch: int
 ) -> None:
+    monkeypatch.setattr(search, "_BATCH", batch)
     character = await harness.create_character()
     room, other = await harness.start_chat(character), await harness.start_chat(character)
     script.replies = ["A violet boat.", "Green, then."]
@@ -38,6 +41,9 @@ async def test_s17_rewound_turns_are_not_found_until_the_rewind_is_undone(
     assert found(harness, "oars", fork.room) == ["And the oars?"]
     await harness.regenerate(room, text="And the rudder?")
     assert (found(harness, "oars", room), found(harness, "rudder", room)) == ([], ["And the rudder?"])
+    harness.store.transact(
+        lambda rows: rows.run("INSERT INTO turn_words(turn_words) VALUES ('integrity-check')").fetchall()
+    )
     harness.store.rebuild()
     assert (found(harness, "oars", room), found(harness, "rudder", room)) == ([], ["And the rudder?"])
     await harness.story.reset(character.id, "Mara")

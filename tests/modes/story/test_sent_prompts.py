@@ -6,10 +6,12 @@ import json
 from pathlib import Path
 from typing import Any
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from coterie.eventstore import NewEvent, Store, verify
+from coterie.eventstore.sqlite.compression import compress
 from coterie.modes.story.events import PromptSent, SentPromptPart
 from coterie.modes.story.projections import story_projections
 from coterie.modes.story.sent_prompts import PromptQueries
@@ -37,6 +39,24 @@ def test_s13_shared_parts_give_back_every_prompt(prompts: list[list[SentPromptPa
         assert stored.parts == ()
         assert stored.stored_parts({number: text for text, number in numbers.items()}) == parts
     assert len(numbers) == len({(p.name, p.role, p.tokens, p.text) for parts in prompts for p in parts})
+
+
+async def test_s13_a_prompt_is_compressed_only_without_its_texts(
+    harness: StoryHarness, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    compressed: list[str] = []
+
+    def noted(text: str) -> str | bytes:
+        compressed.append(text)
+        return compress(text)
+
+    for module in ("events", "sqlite.recorder"):
+        monkeypatch.setattr(f"coterie.eventstore.{module}.compress", noted)
+    part = SentPromptPart(name="identity", tier="must", role="system", tokens=9, text="Mara keeps a lighthouse. " * 20)
+    sent = PromptSent(reply="r", model="m", tokens=9, soft=0, hard=0, parts=(part,))
+    await harness.store.append([NewEvent("room:a", sent)])
+    assert not any(part.text in text for text in compressed)
+    assert PromptQueries(harness.store).inspect("room:a", "r").parts == [part]
 
 
 async def test_s13_a_part_is_stored_once_for_all_chats(harness: StoryHarness, script: ScriptedModel) -> None:

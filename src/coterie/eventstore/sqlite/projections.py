@@ -7,7 +7,7 @@ events that wrote the same rows. Projections are independent of each other, so e
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence, Set
 
 import apsw
 
@@ -19,8 +19,8 @@ from coterie.eventstore.sqlite.replay import CurrentEvent, Replayer, UndoJournal
 
 Progress = Callable[[int, int], None]
 """Called from time to time with the number of events replayed and the total."""
-Kinds = Mapping[int, str]
-"""Event id → kind."""
+IdsByKind = Mapping[str, Set[int]]
+"""Kind → the ids of events of this kind."""
 Seed = Callable[[Projection, Rows], int]
 """Fills a projection's empty tables from a snapshot and returns the id of its last event; 0 if there is none."""
 
@@ -160,7 +160,8 @@ class LiveProjections:
             live.reapply(live.handled(old), live.handled(new))
             self._current.event = event.id
             live.apply(event)
-        self._on_active_changed(old.keys() - new.keys(), new.keys() - old.keys())
+        before_ids, after_ids = set[int]().union(*old.values()), set[int]().union(*new.values())
+        self._on_active_changed(before_ids - after_ids, after_ids - before_ids)
 
     def _fork(self, event: AnyEvent, fork: Forked, inherited: Ranges) -> None:
         now = self._lineage.active(fork.parent)
@@ -178,7 +179,7 @@ class LiveProjections:
         for live in self._live:
             live.fork(event, fork, live.handled(old), live.handled(new))
 
-    def _difference(self, stream: str, before: Ranges, after: Ranges) -> tuple[Kinds, Kinds]:
+    def _difference(self, stream: str, before: Ranges, after: Ranges) -> tuple[IdsByKind, IdsByKind]:
         """The stream's own events from the first affected one on: the active ones before, and those after."""
         touched = (before - after) | (after - before)
         if not touched:
@@ -187,9 +188,14 @@ class LiveProjections:
         origin = self._lineage.parent(stream)
         if origin is not None:  # inherited events are applied by the fork event
             first = max(first, origin[1] + 1)
-        tail = self._rows.all("SELECT id, seq, kind FROM event WHERE stream = ? AND seq >= ?", (stream, first))
-        old = {event_id: kind for event_id, seq, kind in tail if seq in before}
-        new = {event_id: kind for event_id, seq, kind in tail if seq in after}
+        old: dict[str, set[int]] = {}
+        new: dict[str, set[int]] = {}
+        tail = self._rows.run("SELECT id, seq, kind FROM event WHERE stream = ? AND seq >= ?", (stream, first))
+        for event_id, seq, kind in tail:
+            if seq in before:
+                old.setdefault(kind, set()).add(event_id)
+            if seq in after:
+                new.setdefault(kind, set()).add(event_id)
         return old, new
 
 
@@ -283,9 +289,9 @@ class LiveProjection:
                 return
         self.projection.update_derived(self._rows, changed)
 
-    def handled(self, events: Kinds) -> set[int]:
+    def handled(self, events: IdsByKind) -> set[int]:
         """Those of the events that this projection has a handler for."""
-        return {event for event, kind in events.items() if kind in self.kinds}
+        return set().union(*(ids for kind, ids in events.items() if kind in self.kinds))
 
     def reapply(self, old: set[int], new: set[int]) -> None:
         """Undo the events `old`, which were active, and apply the events `new`, which are active now."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import functools
 import json
-from collections.abc import Sequence
+from collections.abc import Collection, Iterator, Sequence
 
 import numpy as np
 
@@ -34,6 +34,12 @@ _BATCH = 2_000
 Key = tuple[str, str]
 ModelVectors = list[tuple[str, bytes]]
 
+_LISTED = "SELECT value FROM json_each(?1)"
+_SAME = (
+    "SELECT d.doc FROM memory_doc d JOIN memory m ON m.stream = d.stream AND m.id = d.id"
+    " WHERE d.id = t.id AND m.text = t.text AND m.speaker IS t.speaker AND m.witnesses = t.witnesses LIMIT 1"
+)
+"""A document of the same memory in another stream, such as the chat that this one was forked from."""
 _JOIN_KEYS = "FROM json_each(?1) j CROSS JOIN {} WHERE t.stream = j.value->>0 AND t.id = j.value->>1"
 
 
@@ -71,32 +77,32 @@ def _index_keys(rows: Rows, keys: Sequence[Key]) -> None:
 
 
 def _index_batch(rows: Rows, keys: Sequence[Key]) -> None:
-    embedder = static_embedder()
     keys_json = json.dumps(keys)
     old_vectors = _remove_documents(rows, keys_json)
     memories = rows.all(
-        f"SELECT t.stream, t.id, t.owner, t.text, t.speaker, t.witnesses {_JOIN_KEYS.format('memory t')}"
+        f"SELECT t.stream, t.id, t.owner, t.text, t.speaker, t.witnesses, ({_SAME}) {_JOIN_KEYS.format('memory t')}"
         " AND NOT EXISTS (SELECT 1 FROM memory_tombstone s WHERE s.id = t.id) ORDER BY j.key",
         (keys_json,),
     )
-    token_rows = [
-        embedder.tokens(name_matcher(speaker, witnesses).remove_from(text)) for *_, text, speaker, witnesses in memories
-    ]
-    vectors = embedder.embed_tokens(token_rows).astype(np.float16)
+    computed = _compute_vectors(
+        [(text, speaker, witnesses) for *_, text, speaker, witnesses, same in memories if not same]
+    )
+    copied = _documents(rows, {same for *_, same in memories if same})
     last_row = rows.one("SELECT coalesce(max(last), 0) FROM memory_owner")
     doc = last_row[0] if last_row else 0
     documents: list[tuple[int, int, str, str, bool, bytes, bytes]] = []
     embedder_vectors: list[tuple[int, str, bytes]] = []
     texts_by_owner: dict[int, list[tuple[int, str]]] = {}
     numbers: dict[str, int] = {}
-    for (stream, memory_id, owner, text, _, _), tokens, vector in zip(memories, token_rows, vectors, strict=True):
+    for stream, memory_id, owner, text, _, _, same in memories:
         doc += 1
         if owner not in numbers:
             numbers[owner] = _owner_number(rows, owner)
-        number, token_bytes = numbers[owner], tokens.tobytes()
-        documents.append((doc, number, stream, memory_id, is_question(text), token_bytes, vector.tobytes()))
+        number = numbers[owner]
+        tokens, vector, reusable = copied[same] if same else (*next(computed), ())
+        documents.append((doc, number, stream, memory_id, is_question(text), tokens, vector))
         texts_by_owner.setdefault(number, []).append((doc, text))
-        reusable = old_vectors.get((stream, memory_id, token_bytes), ())
+        reusable = old_vectors.get((stream, memory_id, tokens)) or reusable
         embedder_vectors.extend((doc, model, model_vector) for model, model_vector in reusable)
     rows.many("INSERT INTO memory_doc VALUES (?,?,?,?,?,?,?)", documents)
     rows.many("INSERT INTO memory_vector VALUES (?,?,?)", embedder_vectors)
@@ -107,19 +113,55 @@ def _index_batch(rows: Rows, keys: Sequence[Key]) -> None:
         )
 
 
+def _compute_vectors(memories: Sequence[tuple[str, str | None, str]]) -> Iterator[tuple[bytes, bytes]]:
+    """The tokens and the vector of each memory, given as text, speaker and witnesses."""
+    if memories:
+        embedder = static_embedder()
+        tokens = [embedder.tokens(name_matcher(speaker, who).remove_from(text)) for text, speaker, who in memories]
+        vectors = embedder.embed_tokens(tokens).astype(np.float16)
+        yield from ((one.tobytes(), vector.tobytes()) for one, vector in zip(tokens, vectors, strict=True))
+
+
+def _documents(rows: Rows, docs: Collection[int]) -> dict[int, tuple[bytes, bytes, ModelVectors]]:
+    """The tokens and vectors of these documents."""
+    docs_json = json.dumps([*docs])
+    vectors = _model_vectors(rows, docs_json)
+    found = rows.run(f"SELECT doc, tokens, vector FROM memory_doc WHERE doc IN ({_LISTED})", (docs_json,))
+    return {doc: (tokens, vector, vectors.get(doc, [])) for doc, tokens, vector in found}
+
+
+def _model_vectors(rows: Rows, docs_json: str) -> dict[int, ModelVectors]:
+    """Document → its vectors of other embedders."""
+    vectors: dict[int, ModelVectors] = {}
+    sql = f"SELECT doc, model, vector FROM memory_vector WHERE doc IN ({_LISTED})"
+    for doc, model, vector in rows.run(sql, (docs_json,)):
+        vectors.setdefault(doc, []).append((model, vector))
+    return vectors
+
+
 def _remove_documents(rows: Rows, keys_json: str) -> dict[tuple[str, str, bytes], ModelVectors]:
     """Delete documents. Returns their vectors of other embedders, which are reused if the tokens stay the same."""
-    vectors: dict[tuple[str, str, bytes], ModelVectors] = {}
-    for doc, number, stream, memory_id, tokens in rows.all(
-        f"SELECT t.doc, t.owner, t.stream, t.id, t.tokens {_JOIN_KEYS.format('memory_doc t')}",
-        (keys_json,),
-    ):
-        vectors[stream, memory_id, tokens] = rows.all("SELECT model, vector FROM memory_vector WHERE doc = ?", (doc,))
-        rows.run("DELETE FROM memory_vector WHERE doc = ?", (doc,))
-        rows.run(f"DELETE FROM {full_text_table(number)} WHERE rowid = ?", (doc,))
-        rows.run("DELETE FROM memory_doc WHERE doc = ?", (doc,))
-        rows.run("UPDATE memory_owner SET docs = docs - 1, removed = removed + 1 WHERE number = ?", (number,))
-    return vectors
+    removed = rows.all(
+        f"SELECT t.doc, t.owner, t.stream, t.id, t.tokens {_JOIN_KEYS.format('memory_doc t')}", (keys_json,)
+    )
+    if not removed:
+        return {}
+    docs_json = json.dumps([row[0] for row in removed])
+    vectors = _model_vectors(rows, docs_json)
+    for table in ("memory_vector", "memory_doc"):
+        rows.run(f"DELETE FROM {table} WHERE doc IN ({_LISTED})", (docs_json,))
+    by_owner: dict[int, list[tuple[int]]] = {}
+    for doc, number, *_ in removed:
+        by_owner.setdefault(number, []).append((doc,))
+    for number, docs in by_owner.items():
+        rows.many(f"DELETE FROM {full_text_table(number)} WHERE rowid = ?", docs)
+        count = len(docs)
+        rows.run(
+            "UPDATE memory_owner SET docs = docs - ?, removed = removed + ? WHERE number = ?", (count, count, number)
+        )
+    return {
+        (stream, memory_id, tokens): vectors[doc] for doc, _, stream, memory_id, tokens in removed if doc in vectors
+    }
 
 
 def _owner_number(rows: Rows, owner: str) -> int:

@@ -12,7 +12,7 @@ from coterie.base.errors import CoterieError
 from coterie.characters import Character, Macros
 from coterie.conversation import Turn
 from coterie.llm import IMAGE_TOKENS
-from coterie.memory import RecalledMemory
+from coterie.memory import MemoryRecord, RecalledMemory
 from coterie.modes.story.events import Tier
 
 MessageRole = Literal["system", "user", "assistant"]
@@ -125,10 +125,10 @@ def fit_to_budget(parts: Sequence[PromptPart], *, soft: int, hard: int) -> Fitte
     return FittedPrompt(sorted(kept.values(), key=lambda part: part.order), total, trimmed)
 
 
-def is_repeated(memory: RecalledMemory, shown: Mapping[str, str]) -> bool:
+def is_repeated(memory: MemoryRecord, shown: Mapping[str, str]) -> bool:
     """Whether shown turns (id → text in lower case) say what a memory of them says. One corrected by hand may not."""
-    said = " ".join(shown[source] for source in memory.memory.sources if source in shown)
-    words = re.findall(r"\w{6,}", memory.memory.text.casefold())
+    said = " ".join(shown[source] for source in memory.sources if source in shown)
+    words = re.findall(r"\w{6,}", memory.text.casefold())
     return bool(said) and all(word in said for word in words)
 
 
@@ -137,7 +137,7 @@ def without_repeated(fitted: FittedPrompt, recalled: Sequence[RecalledMemory]) -
     shown = {
         part.name.removeprefix("turn "): part.text.casefold() for part in fitted.parts if part.name.startswith("turn ")
     }
-    repeated = {f"memory {memory.id}" for memory in recalled if is_repeated(memory, shown)}
+    repeated = {f"memory {memory.id}" for memory in recalled if is_repeated(memory.memory, shown)}
     gone = [part for part in fitted.parts if part.name in repeated]
     return FittedPrompt(
         [part for part in fitted.parts if part.name not in repeated],

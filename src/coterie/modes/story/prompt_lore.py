@@ -27,15 +27,20 @@ class ActiveLore:
         draft: PromptDraft,
         turns: Sequence[Turn],
         books: Mapping[str, Lorebook],
+        room: str,
         timeline: TurnQueries,
         matched_before: Mapping[tuple[str, str], int],
-        replies: int,
     ) -> ActiveLore:
-        """`turns` are those of the prompt, oldest first. Chance depends on the last one alone: a fork repeats it."""
+        """`turns` are those of the prompt, oldest first. Chance depends on the last one alone: a fork repeats it.
+
+        Counting goes through the whole chat, so it is done only for books that ask for it.
+        """
         if not books:
             return cls()
-        timed = any(entry.delay or _counts_from_match(entry) for book in books.values() for entry in book.entries)
-        count = timeline.count(turns[-1].room) if timed and turns else 0
+        entries = [entry for book in books.values() for entry in book.entries]
+        timed = any(entry.delay or _counts_from_match(entry) for entry in entries)
+        count = timeline.count(room) if timed and turns else 0
+        replies = timeline.count_by(room, draft.character.id) if any(map(_counts_replies, entries)) else 0
         context = LoreContext(
             messages=[turn_text(turn) for turn in turns],
             replies=replies,
@@ -97,6 +102,12 @@ def _counts_from_match(entry: LorebookEntry) -> bool:
     decorators = entry.decorators
     after_match = decorators.keep_activate_after_match or decorators.dont_activate_after_match
     return bool(entry.sticky or entry.cooldown or after_match)
+
+
+def _counts_replies(entry: LorebookEntry) -> bool:
+    """Whether it matters how often the character has replied."""
+    decorators = entry.decorators
+    return decorators.activate_only_after is not None or decorators.activate_only_every is not None
 
 
 def seq_at_depth(turns: Sequence[Turn], depth: int) -> float:

@@ -30,7 +30,7 @@ from coterie.characters import (
 from coterie.conversation import LengthLimit, SpeakerGuard, Turn, TurnQueries
 from coterie.eventstore import Store
 from coterie.llm import IMAGE_TOKENS, ModelDetails, Models, Prompt, PromptMessage, Role, Sampler, Script
-from coterie.memory import Memory, RecalledMemory
+from coterie.memory import Memory, MemoryRecord, RecalledMemory
 from coterie.modes.story.chat_model.choices import ModelChoices
 from coterie.modes.story.edits import without_evidence
 from coterie.modes.story.events import Activity, PromptSent, SentPromptPart, Tier
@@ -318,9 +318,10 @@ class StoryPromptBuilder:
             origin = self._store.reader.fork_origin(origin[0])
         # The newest version: a person who edits a lorebook expects it to be used at once.
         books = self._lorebooks.used_in(rooms, character, self._characters.get(character).card)
-        replies = self._store.query("SELECT count(*) FROM turn WHERE room = ? AND speaker = ?", (chat.room, character))
+        if not books:
+            return ActiveLore()
         before = self.sent_prompts.lore_matches(chat.room)
-        return ActiveLore.find(draft, turns, books, self._timeline, before, int(replies[0][0]))
+        return ActiveLore.find(draft, turns, books, chat.room, self._timeline, before)
 
     def _last_person(self, chat: Chat) -> str:
         """The person who wrote last: the reply to a whisper is for them."""
@@ -584,20 +585,24 @@ class StoryPromptBuilder:
         if not turns or not self._settings.retrieval_k:
             return []
         shown = self._likely_shown(turns)
-        memories = self._memory.recall(
+        said = {turn.id: turn_text(turn).casefold() for turn in turns if turn.id in shown}
+
+        def choose(memories: Sequence[MemoryRecord]) -> Sequence[MemoryRecord]:
+            # Memories of turns that the dialogue shows anyway are left out, and the words of turns that statements
+            # repeat.
+            new = [memory for memory in memories if not is_repeated(memory, said)]
+            return without_evidence(new)[: self._settings.retrieval_k]
+
+        return self._memory.recall(
             " ".join(turn_text(turn) for turn in turns[-2:]),
             owner=speaker,
             room=chat.room,
             present=listeners,
             people=self._participants.everyone(),
             k=self._settings.retrieval_k + min(len(shown), _MAX_REPEATED),
+            choose=choose,
             now=self._clock.now(),
         )
-        # Memories of turns that the dialogue shows anyway are left out, and the words of turns that statements repeat.
-        said = {turn.id: turn_text(turn).casefold() for turn in turns if turn.id in shown}
-        found = [memory for memory in memories if not is_repeated(memory, said)]
-        kept = {record.id for record in without_evidence([memory.memory for memory in found])}
-        return [memory for memory in found if memory.id in kept][: self._settings.retrieval_k]
 
 
 def _add_script(draft: PromptDraft, script: Script, turns: Sequence[Turn]) -> None:
