@@ -153,8 +153,9 @@ def _without_surrogates(payload: Payload) -> Payload:
 
 
 def encode_redacted(new: NewEvent) -> tuple[NewEvent, str | bytes]:
-    """The event without secrets and half surrogate pairs, and its payload as it is stored. `SecretInName` if an id or a name contains one.
+    """The event without secrets and half surrogate pairs, and its payload as it is stored.
 
+    Raises `SecretInName` if an id or a name contains a secret.
     Every event passes this before it is stored, applied or published, so that all see the same payload.
     """
     stream, payload, actor, _, key, turn = new
