@@ -161,7 +161,7 @@ class Attacker:
 
     def huge_lorebooks(self) -> Counter[int]:
         statuses = Counter[int]()
-        for data in hostile_inputs.huge_lorebooks(20_000_000 // self._scale):
+        for data in hostile_inputs.huge_lorebooks(7_500_000 // self._scale):
             made = self._client.post("/lorebooks/import", params={"name": "huge"}, content=data)
             statuses[made.status_code] += 1
             if made.status_code == 201:

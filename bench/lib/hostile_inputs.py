@@ -254,9 +254,9 @@ def multi_line_chat(lines: int = 2_000, rows: int = 50) -> bytes:
     return identical_chat(lines, text)
 
 
-def huge_lorebooks(size: int = 20_000_000) -> Iterator[bytes]:
+def huge_lorebooks(size: int = 7_500_000) -> Iterator[bytes]:
     """Lorebooks (`lorebook_v3`) of many entries, of long ones, and of many keys."""
-    for count in (20_000, 20, 1):
+    for count in (9_900, 20, 1):
         length = size // count // 2
         keys = ["lamp", *(f"key {number}" for number in range(length // 12 if count == 1 else 5))]
         entries = [
