@@ -3,6 +3,7 @@ from __future__ import annotations
 import json
 import struct
 import zlib
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -112,7 +113,7 @@ def a_webp(kind: bytes, width: int, height: int) -> bytes:
     return b"RIFF\0\0\0\0WEBP" + kind + sizes[kind] + bytes(20)
 
 
-SIZED = {
+SIZED: dict[str, Callable[[int, int], bytes]] = {
     "PNG": a_png,
     "JPEG": a_jpeg,
     "WebP": lambda width, height: a_webp(b"VP8X", width, height),
