@@ -397,5 +397,21 @@ def test_large_documents_are_compared_and_merged_in_a_worker_process(
         committer.merge("side", MAIN_BRANCH, ANN, NOON)
 
 
+def test_a_repository_that_a_worker_process_cannot_open_is_merged_all_the_same(
+    repository: DocumentRepository, committer: Committer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(*_: object) -> object:
+        raise WorkspaceError("The repository cannot be opened (it belongs to another user).", "Check it.")
+
+    monkeypatch.setattr("coterie.modes.draft.committer.run_limited_blocking", refuse)
+    monkeypatch.setattr("coterie.modes.draft.committer._SMALL_MERGE_BYTES", 0)
+    committer.write("a.md", MAIN_BRANCH, replace_with("one\n\nthree\n"), ANN, CommitMessage("Write"), NOON)
+    committer.create_branch("side", MAIN_BRANCH)
+    committer.write("a.md", "side", replace_with("1\n\nthree\n"), ANN, CommitMessage("1"), NOON)
+    committer.write("a.md", MAIN_BRANCH, replace_with("one\n\nthree\nfour\n"), ANN, CommitMessage("4"), NOON)
+    committer.merge("side", MAIN_BRANCH, ANN, NOON)
+    assert repository.read("a.md", MAIN_BRANCH).text.startswith("1\n")
+
+
 def test_a_short_and_a_very_long_text_are_shown_as_replaced() -> None:
     assert word_diff("a\n" * 500, "a\n" * 100_000) == (("-", "a\n" * 500), ("+", "a\n" * 100_000))
