@@ -143,8 +143,78 @@ class Attacker:
         data = hostile_inputs.identical_chat(8_000 // self._scale)
         return self._import(f"/characters/{character}/chats/import", data)
 
+    def branch_names_of_megabytes(self) -> Counter[int]:
+        workspace, statuses = self._workspace("branches", "a.md", "lit\n"), Counter[int]()
+        size = 3_800_000  # of the 4 MB that a request may have
+        for name in ("x" * size, "x/" * (size // 2), "\u0301" * (size // 2), "refs/heads/" * (size // 11)):
+            for path, body in (
+                ("/branches", {"name": name, "source": "main"}),
+                ("/branches", {"name": "b", "source": name}),
+                ("/merge", {"source": name, "target": "main"}),
+                ("/live/a.md", {"branch": name, "epoch": "e", "version": 0, "updates": []}),
+                ("/threads", {"document": "a.md", "branch": name, "members": []}),
+            ):
+                statuses[self._client.post(f"{workspace}{path}", json=body).status_code] += 1
+            put = self._client.put(f"{workspace}/documents/a.md", json={"text": "x", "branch": name})
+            statuses[put.status_code] += 1
+        return statuses
+
+    def huge_lorebooks(self) -> Counter[int]:
+        statuses = Counter[int]()
+        for data in hostile_inputs.huge_lorebooks(7_500_000 // self._scale):
+            made = self._client.post("/lorebooks/import", params={"name": "huge"}, content=data)
+            statuses[made.status_code] += 1
+            if made.status_code == 201:
+                book = made.json()["id"]
+                preview = {"text": "lamp " * 4_000, "book": book}
+                statuses[self._client.post("/lorebooks/preview", json=preview).status_code] += 1
+                statuses[self._client.get(f"/lorebooks/{book}").status_code] += 1
+                statuses[self._client.get(f"/lorebooks/{book}/export?format=world_info").status_code] += 1
+                statuses[self._client.get(f"/lorebooks/{book}", headers=_HTML).status_code] += 1
+        statuses[self._client.get("/lorebooks", headers=_HTML).status_code] += 1
+        return statuses
+
+    def compare_of_huge_documents(self) -> Counter[int]:
+        statuses = Counter[int]()
+        for number, (before, after) in enumerate(hostile_inputs.huge_documents(2_400_000 // self._scale)):
+            workspace = self._workspace(f"compare {number}", "a.md", before)
+            statuses[self._client.post(f"{workspace}/branches", json={"name": "b", "source": "main"}).status_code] += 1
+            base = self._client.get(f"{workspace}/documents/a.md").json()["base"]
+            body = {"text": after, "base": base, "branch": "b"}
+            statuses[self._client.put(f"{workspace}/documents/a.md", json=body).status_code] += 1
+            for headers in ({}, _HTML):
+                found = self._client.get(f"{workspace}/compare?source=b&target=main", headers=headers)
+                statuses[found.status_code] += 1
+            statuses[self._client.get(f"{workspace}/history", headers=_HTML).status_code] += 1
+        return statuses
+
+    def live_merge_of_huge_documents(self) -> Counter[int]:
+        """What is typed in a huge document is merged with a change of most of its lines."""
+        statuses = Counter[int]()
+        for number, (before, after) in enumerate(hostile_inputs.huge_documents(2_400_000 // self._scale)):
+            workspace = self._workspace(f"live {number}", "a.md", before)
+            live = self._client.get(f"{workspace}/live/a.md").json()
+            length = len(before.encode("utf-16-le")) // 2
+            typed = [[length // 2, *after[: len(after) // 2].split("\n")[:90_000]], length - length // 2]
+            edit = {"branch": live["branch"], "epoch": live["epoch"], "version": live["version"]}
+            updates = [{"client": "page", "changes": typed}]
+            taken = self._client.post(f"{workspace}/live/a.md", json={**edit, "updates": updates})
+            statuses[taken.status_code] += 1
+            body = {"text": after, "base": live["base"], "branch": live["branch"]}
+            statuses[self._client.put(f"{workspace}/documents/a.md", json=body).status_code] += 1
+            statuses[self._client.post(f"{workspace}/live/a.md", json={**edit, "updates": []}).status_code] += 1
+            statuses[self._client.post(f"{workspace}/flush/a.md").status_code] += 1
+        return statuses
+
     def close(self) -> None:
         self._client.close()
+
+    def _workspace(self, name: str, document: str, text: str) -> str:
+        """The address of a new workspace with one document."""
+        made = self._client.post("/draft/workspaces", json={"name": name})
+        address = f"/draft/workspaces/{made.json()['id']}"
+        self._client.put(f"{address}/documents/{document}", json={"text": text}).raise_for_status()
+        return address
 
     @contextmanager
     def _connect(self) -> Iterator[socket.socket]:
@@ -271,6 +341,10 @@ _ATTACKS = (
     "large_cards",
     "junk_memories",
     "identical_lines",
+    "branch_names_of_megabytes",
+    "huge_lorebooks",
+    "compare_of_huge_documents",
+    "live_merge_of_huge_documents",
 )
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 from pathlib import Path
 
 import pytest
@@ -35,6 +36,17 @@ async def test_start_and_stop_are_logged(home: Paths) -> None:
         assert event.payload == Started(coterie=__version__)
         ((schedule, _, _),) = await store.schedules.all()
         assert (schedule.name, schedule.cron) == ("nightly backup", "0 3 * * *")
+
+
+async def test_it_leaves_no_thread_behind(home: Paths) -> None:
+    """Such as the import of libraries that begins a while after the start: it would run in what comes next."""
+    before = set(threading.enumerate())
+    with open_store(home) as store:
+        async with App(home, Settings(), store).running():
+            await asyncio.sleep(0.1)
+            assert set(threading.enumerate()) > before
+    left = {thread for thread in threading.enumerate() if not thread.name.startswith("asyncio_")} - before
+    assert left == set()
 
 
 async def test_it_is_degraded_while_a_background_task_fails(home: Paths, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -7,7 +7,7 @@ import asyncio
 import socket
 import sys
 from collections import Counter
-from collections.abc import AsyncIterator, Awaitable, Callable, Collection
+from collections.abc import AsyncIterator, Collection
 from contextlib import asynccontextmanager
 from pathlib import Path
 
@@ -19,10 +19,9 @@ import yaml
 from pydantic import SecretStr
 
 from coterie.app import App, open_store
-from coterie.base.clock import ManualClock
 from coterie.base.paths import Paths
 from coterie.base.redaction import redact
-from coterie.base.supervisor import STABLE_S, SupervisedTask, Supervisor
+from coterie.base.supervisor import STABLE_S
 from coterie.characters.identity import Identity
 from coterie.messaging import OutgoingNotification, RoomRef
 from coterie.modes.crowd import ChatAuthor, ChatPost
@@ -37,20 +36,20 @@ from coterie.surfaces.telegram import TelegramSettings
 from coterie.surfaces.twitch import TwitchSettings
 from coterie.surfaces.web.server import create_web
 from coterie.surfaces.webhook import WebhookSettings
+from tests.faulty_supervisor import SECRET, FaultySupervisor, until
 from tests.modes.draft.conftest import ANN
 
 pytest.importorskip("mcp", reason="needs coterie[mcp]")
-SECRET = "a password that nobody may see"
 ROOM = "kitchen-radio"
 SOURCE = Path(__file__).resolve().parent.parent / "src" / "coterie"
 
 
-NOT_STARTED = {
-    "modes/crowd/service.py": 1,  # the gateway of a room behind a broker
-    "messaging/message_router.py": 1,  # a command that is answered at once, and ends with that
-    "surfaces/matrix/service.py": 1,  # the updates of rooms, which need a homeserver
+STARTED_ELSEWHERE = {
+    "modes/crowd/service.py": 1,  # the gateway of a room behind a broker: modes/crowd/test_cluster.py
+    "messaging/message_router.py": 1,  # a command that is answered at once: messaging/test_batching.py
+    "surfaces/matrix/service.py": 1,  # the updates of rooms, which need a homeserver: real/test_matrix.py
 }
-"""The tasks that this test does not start, by file."""
+"""The tasks that have a test of their own, by file."""
 
 
 def unseen_starts(seen: Collection[tuple[str, int]]) -> dict[str, int]:
@@ -71,38 +70,6 @@ def starts_supervised(function: ast.expr) -> bool:
         and function.attr == "start"
         and getattr(function.value, "attr", getattr(function.value, "id", "")) in ("supervisor", "_supervisor")
     )
-
-
-class FaultySupervisor(Supervisor):
-    """A supervisor whose tasks fail on request. Its clock stands still, so that no failure is forgotten meanwhile."""
-
-    def __init__(self) -> None:
-        self.clock = ManualClock()
-        super().__init__(self.clock, min_delay_s=0.01)
-        self.runs: Counter[str] = Counter()
-        self.places: set[tuple[str, int]] = set()
-        """The file and the line of each call of `start`."""
-        self._faults: dict[str, asyncio.Future[None]] = {}
-
-    def start(self, name: str, run: Callable[[], Awaitable[None]]) -> SupervisedTask:
-        caller = sys._getframe(1)
-        self.places.add((caller.f_code.co_filename, caller.f_lineno))
-
-        async def run_until_fault() -> None:
-            self.runs[name] += 1
-            fault = self._faults[name] = asyncio.get_running_loop().create_future()
-            working = asyncio.ensure_future(run())
-            try:
-                await asyncio.wait({working, fault}, return_when=asyncio.FIRST_COMPLETED)
-                await (fault if fault.done() else working)
-            finally:
-                working.cancel()
-                await asyncio.gather(working, return_exceptions=True)
-
-        return super().start(name, run_until_fault)
-
-    def kill(self, name: str) -> None:
-        self._faults[name].set_exception(ZeroDivisionError(f"arbitrary failure, {SECRET}"))
 
 
 class Everything:
@@ -176,12 +143,6 @@ def everything(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Everything:
     return Everything(Paths.locate({"COTERIE_HOME": str(tmp_path / "home")}), port)
 
 
-async def until(condition: Callable[[], object]) -> None:
-    async with asyncio.timeout(60):
-        while not condition():
-            await asyncio.sleep(0.01)
-
-
 async def test_every_task_that_fails_comes_back_and_is_shown(everything: Everything, tmp_path: Path) -> None:
     supervisor = everything.supervisor
     with structlog.testing.capture_logs() as logs:
@@ -242,7 +203,7 @@ async def test_every_task_that_fails_comes_back_and_is_shown(everything: Everyth
             }
             assert "does not answer" in str(parts["Matrix"]["error"])
             assert "cannot be reached" in str(parts["agent: Helper"]["error"])
-    assert unseen_starts(supervisor.places) == NOT_STARTED
+    assert unseen_starts(supervisor.places) == STARTED_ELSEWHERE
     failed = [line["task"] for line in logs if line["event"] == "background task failed"]
     assert Counter(failed) == Counter(expected | parents)
     assert not [line for line in logs if SECRET in str(line.get("error"))]

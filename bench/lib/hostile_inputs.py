@@ -252,3 +252,24 @@ def multi_line_chat(lines: int = 2_000, rows: int = 50) -> bytes:
     """A SillyTavern chat of messages of many lines, each of which could be a known memory."""
     text = "\n".join(f"row {number}" for number in range(rows))
     return identical_chat(lines, text)
+
+
+def huge_lorebooks(size: int = 7_500_000) -> Iterator[bytes]:
+    """Lorebooks (`lorebook_v3`) of many entries, of long ones, and of many keys."""
+    for count in (9_900, 20, 1):
+        length = size // count // 2
+        keys = ["lamp", *(f"key {number}" for number in range(length // 12 if count == 1 else 5))]
+        entries = [
+            {"keys": keys, "content": "lamp " * (length // 5), "enabled": True, "insertion_order": number}
+            for number in range(count)
+        ]
+        yield json.dumps({"spec": "lorebook_v3", "data": {"recursive_scanning": True, "entries": entries}}).encode()
+
+
+def huge_documents(size: int = 2_400_000) -> Iterator[tuple[str, str]]:
+    """Pairs of texts that are slow to compare: all lines differ, moved lines, repeated lines, and one long line."""
+    lines = [f"line {number}" for number in range(size // 14)]
+    yield "\n".join(lines), "\n".join(line.upper() for line in lines)
+    yield "\n".join(lines), "\n".join(reversed(lines))
+    yield "a\nb\n" * (size // 4), "b\na\na\n" * (size // 6)
+    yield "ab " * (size // 3), "ba " * (size // 3)

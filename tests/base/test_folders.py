@@ -169,7 +169,8 @@ def test_d17_swapping_meanwhile_hides_nothing_outside_from_walks(folder: Folder,
             if os.geteuid() == 0:
                 folder.give_to(NOBODY)
         folder.cut_back(empty)
-        with suppress(FileNotFoundError):
+        # Between two steps, the folder can become the link and the other way round.
+        with suppress(FileNotFoundError, IsADirectoryError, NotADirectoryError, UnsafePath):
             folder.remove("room")
     assert snapshot(outside) == before
 

@@ -9,6 +9,7 @@ from pathlib import Path
 
 from coterie.base.clock import Clock, SystemClock
 from coterie.base.ids import new_id
+from coterie.base.supervisor import Supervisor
 from coterie.characters.identity import Identity
 from coterie.characters.people import People, PeopleProjection
 from coterie.characters.service import Characters, CharactersProjection
@@ -100,8 +101,16 @@ def _pieces(text: str) -> list[str]:
 class SurfaceApp:
     """Can crash and be opened again; only what is in the database survives."""
 
-    def __init__(self, path: Path, *, settings: SurfacesSettings | None = None, clock: Clock | None = None) -> None:
+    def __init__(
+        self,
+        path: Path,
+        *,
+        settings: SurfacesSettings | None = None,
+        clock: Clock | None = None,
+        supervisor: Supervisor | None = None,
+    ) -> None:
         self.path = path
+        self.supervisor = supervisor
         self.settings = settings or SurfacesSettings(slow_notice_s=0)
         self.clock = clock or SystemClock()
         self.echo, self.other = EchoConversation(), EchoConversation("other")
@@ -116,7 +125,9 @@ class SurfaceApp:
         self.roster = Characters(self.store)
         self.people = People(self.store, self.clock)
         modes: dict[str, Conversation] = {"echo": self.echo, "other": self.other}
-        self.router = MessageRouter(self.store, self.clock, self.roster, self.people, modes, self.settings)
+        self.router = MessageRouter(
+            self.store, self.clock, self.roster, self.people, modes, self.settings, supervisor=self.supervisor
+        )
 
     async def create_character(self) -> None:
         await self.roster.save(Identity(name="Echo", persona="Repeats."))

@@ -9,9 +9,18 @@ from pathlib import Path
 import pytest
 
 from bench.lib.sample_events import SampleTurn, sample_projections
-from coterie.base.errors import Corrupt, CoterieError, DiskFull, ReadOnly, SchemaTooNew, StorageError, UnknownEvent
+from coterie.base.errors import (
+    Corrupt,
+    CoterieError,
+    DiskFull,
+    InUse,
+    ReadOnly,
+    SchemaTooNew,
+    StorageError,
+    UnknownEvent,
+)
 from coterie.eventstore import NewEvent, Store
-from coterie.eventstore.sqlite.database import Rows, connect
+from coterie.eventstore.sqlite.database import ProcessLock, Rows, connect
 from coterie.eventstore.sqlite.migrations import MIGRATIONS, migrate
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
@@ -174,3 +183,17 @@ def test_what_a_long_savepoint_saves_is_not_kept_in_memory(tmp_path: Path) -> No
 def files_without_a_name() -> set[str]:
     links = [os.readlink(entry) for entry in Path("/proc/self/fd").iterdir() if entry.is_symlink()]
     return {link for link in links if link.endswith("(deleted)")}
+
+
+def test_a_released_lock_is_free_although_a_child_process_has_its_file_open(tmp_path: Path) -> None:
+    """As one that another thread is just starting has, until it runs its own program."""
+    first, second = ProcessLock(tmp_path / "coterie.db"), ProcessLock(tmp_path / "coterie.db")
+    first.acquire()
+    assert first._file is not None
+    inherited = os.dup(first._file.fileno())
+    with pytest.raises(InUse):
+        second.acquire()
+    first.release()
+    second.acquire()
+    second.release()
+    os.close(inherited)

@@ -6,7 +6,7 @@ import pytest
 from pydantic import ValidationError
 
 from coterie.base.errors import BadEvent, UnknownEvent
-from coterie.eventstore import Payload, declared_kinds, upcaster
+from coterie.eventstore import NewEvent, Payload, Store, declared_kinds, upcaster
 from coterie.eventstore.events import EventRow, decode, encode, unknown_kinds
 
 
@@ -72,3 +72,17 @@ def test_payloads_are_frozen_and_strict() -> None:
     with pytest.raises(ValidationError):
         Greeted(name="Mara", warmly=True, more=1)  # type: ignore[call-arg]
     assert declared_kinds()["test_greeted"] is Greeted
+
+
+class Copied(Payload, kind="test_copied"):
+    text: str
+    document: dict[str, Any]
+
+
+def test_half_surrogate_pairs_are_replaced_before_an_event_is_stored(store: Store) -> None:
+    """Wherever they come from: a document of somebody else, or text that no boundary has checked."""
+    document = {"keys": ["\ud800", "\ud83d\ude00"], "\udfff": {"content": "half \ud83d"}, "number": 2**70}
+    (event,) = store.append_blocking([NewEvent("room:a", Copied(text="\udc80 end", document=document))])
+    expected = {"keys": ["\ufffd", "\U0001f600"], "\ufffd" * 3: {"content": "half \ufffd"}, "number": 2**70}
+    assert event.payload == Copied(text="\ufffd end", document=expected)
+    assert [each.payload for each in store.reader.read("room:a")] == [event.payload]

@@ -13,6 +13,7 @@ from coterie.messaging.protocol import Account, IncomingMessage, RoomRef
 from coterie.messaging.settings import SurfacesSettings
 from tests.contracts.loopback import Loopback
 from tests.contracts.surface_app import SurfaceApp
+from tests.faulty_supervisor import FaultySupervisor, until
 
 SETTINGS = SurfacesSettings(slow_notice_s=0, burst_quiet_s=0.05, burst_most_s=0.4, backlog_s=3600)
 
@@ -124,6 +125,38 @@ async def test_a_slow_answer_is_announced_once_and_stop_works_meanwhile(tmp_path
     await app.router.wait_idle()
     assert platform.shown("hall")[-1] == "No reply is running."
     assert platform.typing_in[0] == ("hall", True) and platform.typing_in[-1] == ("hall", False)
+    await app.close()
+
+
+async def test_a_command_that_is_answered_at_once_is_answered_after_a_failure(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    supervisor, tries = FaultySupervisor(), list[str]()
+    app = SurfaceApp(tmp_path / "coterie.db", supervisor=supervisor)
+    await app.create_character()
+    await app.people.link_owner("loopback", "ana")
+    platform = Loopback()
+    platform.reconnect(app.router)
+
+    async def stop(context: str) -> bool:
+        tries.append(context)
+        if len(tries) == 1:
+            await asyncio.Event().wait()
+        return False
+
+    monkeypatch.setattr(app.echo, "stop", stop)
+    await platform.say("ana", "hall", "hello?", "0")
+    await app.router.wait_idle()
+    await platform.say("ana", "hall", "!stop", "1")
+    await until(lambda: tries)
+    (task,) = (name for name in supervisor.runs if name.startswith("command: stop"))
+    supervisor.kill(task)
+    await until(supervisor.problems)
+    (problem,) = supervisor.problems()
+    assert (problem.name, problem.status, problem.failures) == (task, "retrying", 1)
+    await app.router.wait_idle()
+    assert platform.shown("hall")[-1] == "No reply is running."
+    assert (supervisor.runs[task], len(tries), supervisor.problems()) == (2, 2, [])
     await app.close()
 
 

@@ -126,6 +126,7 @@ class MatrixApp(SurfaceApp):
             self.folder,
             lambda who: RoomFiles(self.workspaces / who),
             self.portraits.get,
+            supervisor=self.supervisor,
         )
         self.following: SyncLoop = await self._stack.enter_async_context(self._bot.connected())
 

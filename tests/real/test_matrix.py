@@ -10,12 +10,15 @@ from pathlib import Path
 import pytest
 
 from coterie.base.ids import new_id
+from coterie.base.supervisor import STABLE_S
 from coterie.characters.workspace import Portrait
 from coterie.messaging.protocol import OutgoingMessage
 from coterie.messaging.rooms import RoomArchived, RoomShared
+from coterie.surfaces.matrix.homeserver import MatrixRefused
 from coterie.surfaces.matrix.login import reset
 from coterie.surfaces.matrix.rooms import CHAT
 from coterie.surfaces.matrix.schemas import SURFACE, room_ref
+from tests.faulty_supervisor import FaultySupervisor, until
 from tests.real.matrix_app import MatrixApp, MatrixUser, app_on, app_with
 from tests.real.second_client import EncryptedMatrixUser
 from tests.real.synapse import Synapse
@@ -161,6 +164,33 @@ async def test_p7_a_room_shows_the_characters_portrait(synapse: Synapse, tmp_pat
         await app.restart()
         await app.bot.update_room(room_ref(room))
         assert written(synapse, app.bot_user) == writes, "one picture, set once"
+
+
+async def test_p7_the_updates_of_rooms_come_back_after_a_failure(synapse: Synapse, tmp_path: Path) -> None:
+    supervisor, task = FaultySupervisor(), "Matrix room updates"
+    async with app_on(synapse, tmp_path, bot_name(), supervisor=supervisor) as (app, ana):
+        room = await first_room(app, ana)
+        picture = b"\x89PNG\r\n\x1a\nmissed"
+        app.portraits[app.router.chats.rooms.get(room_ref(room)).character] = Portrait(picture, "image/png", 1)
+        supervisor.kill(task)
+        await until(supervisor.problems)
+        (problem,) = supervisor.problems()
+        assert (problem.name, problem.status, problem.failures) == (task, "retrying", 1)
+        async with asyncio.timeout(60):
+            while not (avatar := await avatar_of(ana, room)):
+                await asyncio.sleep(0.1)
+        async with ana.server.download(avatar) as parts:
+            assert b"".join([part async for part in parts]) == picture
+        supervisor.clock.advance(STABLE_S)
+        assert (supervisor.runs[task], supervisor.problems()) == (2, [])
+
+
+async def avatar_of(ana: MatrixUser, room: str) -> str:
+    """The address of the room's picture; nothing if it has none."""
+    try:
+        return str((await ana.server.state_event(room, "m.room.avatar"))["url"])
+    except MatrixRefused:
+        return ""
 
 
 async def test_p6_files_both_ways(synapse: Synapse, tmp_path: Path) -> None:

@@ -80,11 +80,22 @@ class WorkerPool:
             future = threads.submit(self._run, what, seconds, function, args, kwargs)
         except RuntimeError:
             self._end()
-            raise WorkersBusy(
-                f"{what} was not begun, because the server is stopping.", "Try again after its start."
-            ) from None
+            raise _stopping_error(what) from None
         future.add_done_callback(lambda _: self._end())
         return await asyncio.wrap_future(future)
+
+    def run_blocking(
+        self, what: str, seconds: float, function: Callable[P, R], /, *args: P.args, **kwargs: P.kwargs
+    ) -> R:
+        """As `run`, for a thread without an event loop."""
+        threads = self._begin(what)
+        try:
+            future = threads.submit(self._run, what, seconds, function, args, kwargs)
+        except RuntimeError:
+            self._end()
+            raise _stopping_error(what) from None
+        future.add_done_callback(lambda _: self._end())
+        return future.result()
 
     @property
     def processes(self) -> list[int]:
@@ -218,6 +229,10 @@ class WorkerPool:
             worker.close()
 
 
+def _stopping_error(what: str) -> WorkersBusy:
+    return WorkersBusy(f"{what} was not begun, because the server is stopping.", "Try again after its start.")
+
+
 class _Worker:
     """A child process that runs one call after the other."""
 
@@ -293,8 +308,13 @@ def _receive(pipe: BinaryIO) -> bytes | None:
     return data if len(data) == length else None
 
 
+_in_worker = False
+
+
 def serve() -> None:
     """The main function of a worker: answer requests until the parent closes the pipe."""
+    global _in_worker
+    _in_worker = True
     requests, answers = sys.stdin.buffer, os.fdopen(os.dup(sys.stdout.fileno()), "wb")
     # What a function prints must not end up among the answers.
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
@@ -358,6 +378,18 @@ async def run_limited(what: str, size: int, function: Callable[P, R], /, *args: 
     if size <= IN_PROCESS_BYTES:
         return function(*args, **kwargs)
     return await _pool.run(what, DEFAULT_SECONDS, function, *args, **kwargs)
+
+
+def run_limited_blocking(
+    what: str, seconds: float, function: Callable[P, R], /, *args: P.args, **kwargs: P.kwargs
+) -> R:
+    """The result of a pure function on large untrusted input, in a worker process, for a thread without an event loop.
+
+    For functions in C that keep the interpreter's lock, and with it the event loop, for as long as they run.
+    """
+    if _in_worker:
+        return function(*args, **kwargs)
+    return _pool.run_blocking(what, seconds, function, *args, **kwargs)
 
 
 def close_workers() -> None:

@@ -95,4 +95,5 @@ from .workspace import Portrait as Portrait
 from .workspace import Workspaces as Workspaces
 from .workspace import WorkspaceTexts as WorkspaceTexts
 from .workspace import people_folder as people_folder
+from .workspace import portrait_version as portrait_version
 from .workspace import read_portrait as read_portrait

@@ -17,7 +17,7 @@ from coterie.base.folders import Folder
 from coterie.base.ids import new_id
 from coterie.characters.errors import BadPicture, NoSuchPersona
 from coterie.characters.service import OWNER, OwnerProfile
-from coterie.characters.workspace import Portrait, media_type
+from coterie.characters.workspace import Portrait, check_pixels, media_type
 from coterie.eventstore import Event, LogReader, NewEvent, Payload, Projection, Rows, Store, on
 
 _STREAM = "you"
@@ -170,6 +170,7 @@ class PictureFiles:
             raise BadPicture("The picture is larger than 10 MB.", "Make it smaller.")
         if not media_type(data):
             raise BadPicture("This is not a PNG, JPEG or WebP picture.", "Save it as one of these, and upload that.")
+        check_pixels(data)
         picture = hashlib.sha256(data).hexdigest()[:32]
         try:
             with Folder.open(self._folder, create=True) as folder:

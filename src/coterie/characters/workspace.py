@@ -8,7 +8,8 @@ from __future__ import annotations
 import functools
 import hashlib
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
@@ -64,12 +65,7 @@ class Portrait:
 
 def read_portrait(workspace: Path) -> Portrait | None:
     """The picture of the card in a character's folder, or the drawn one of a ready-made character."""
-    for kind in _PICTURE_FORMATS:
-        file = workspace / f"card.{kind}"
-        try:
-            changed = file.stat().st_mtime_ns
-        except OSError:
-            continue
+    for file, changed in _card_files(workspace):
         if (portrait := _load_portrait(file, changed)) is not None:
             return portrait
     try:
@@ -79,6 +75,29 @@ def read_portrait(workspace: Path) -> Portrait | None:
         return None
 
 
+def portrait_version(workspace: Path) -> int | None:
+    """The version of `read_portrait`, without reading the pictures of all characters again for each page."""
+    for file, changed in _card_files(workspace):
+        if _has_portrait(file, changed):
+            return changed
+    try:
+        return (workspace / _DRAWN_PORTRAIT).stat().st_mtime_ns
+    except OSError:
+        return None
+
+
+def _card_files(workspace: Path) -> Iterator[tuple[Path, int]]:
+    for kind in _PICTURE_FORMATS:
+        file = workspace / f"card.{kind}"
+        with suppress(OSError):
+            yield file, file.stat().st_mtime_ns
+
+
+@lru_cache(maxsize=10_000)
+def _has_portrait(file: Path, changed: int) -> bool:
+    return _load_portrait(file, changed) is not None
+
+
 @lru_cache(maxsize=32)
 def _load_portrait(file: Path, changed: int) -> Portrait | None:
     try:
@@ -86,7 +105,7 @@ def _load_portrait(file: Path, changed: int) -> Portrait | None:
     except (OSError, UnsafePath, CardError):
         return None
     for data in (card.picture, card.main_icon):
-        if data is not None and (kind := media_type(data)):
+        if data is not None and (kind := media_type(data)) and not has_too_many_pixels(data):
             return Portrait(data, kind, changed)
     return None
 
@@ -98,6 +117,47 @@ def media_type(data: bytes) -> str:
     if data.startswith(b"\xff\xd8\xff"):
         return "image/jpeg"
     return "image/webp" if data[:4] == b"RIFF" and data[8:12] == b"WEBP" else ""
+
+
+MAX_PIXELS = 100_000_000
+"""A browser unpacks a picture to four bytes per pixel, whatever its file takes."""
+_MAX_JPEG_SEGMENTS = 10_000
+
+
+def has_too_many_pixels(data: bytes) -> bool:
+    width, height = _dimensions(data)
+    return width * height > MAX_PIXELS
+
+
+def check_pixels(data: bytes) -> None:
+    if has_too_many_pixels(data):
+        raise BadPicture(f"The picture has more than {MAX_PIXELS // 1_000_000} million pixels.", "Make it smaller.")
+
+
+def _dimensions(data: bytes) -> tuple[int, int]:
+    """The width and height that a PNG, JPEG or WebP picture claims; zeros where it claims none."""
+    if media_type(data) == "image/png":
+        return int.from_bytes(data[16:20]), int.from_bytes(data[20:24])
+    if media_type(data) == "image/webp":
+        return _webp_dimensions(data)
+    position = 2
+    for _ in range(_MAX_JPEG_SEGMENTS):
+        if data[position : position + 1] != b"\xff":
+            return 0, 0
+        marker, size = data[position + 1 : position + 2], int.from_bytes(data[position + 2 : position + 4])
+        if marker and 0xC0 <= marker[0] <= 0xCF and marker[0] not in (0xC4, 0xC8, 0xCC):
+            return int.from_bytes(data[position + 7 : position + 9]), int.from_bytes(data[position + 5 : position + 7])
+        position += 1 if marker == b"\xff" else 2 + max(size, 2)
+    return MAX_PIXELS, 2  # no program writes that many
+
+
+def _webp_dimensions(data: bytes) -> tuple[int, int]:
+    kind, bits = data[12:16], int.from_bytes(data[21:25], "little")
+    if kind == b"VP8X":
+        return int.from_bytes(data[24:27], "little") + 1, int.from_bytes(data[27:30], "little") + 1
+    if kind == b"VP8L":
+        return (bits & 0x3FFF) + 1, (bits >> 14 & 0x3FFF) + 1
+    return int.from_bytes(data[26:28], "little") & 0x3FFF, int.from_bytes(data[28:30], "little") & 0x3FFF
 
 
 _UNTOUCHED = "<!-- Delete this line, and what stands below is told to the character. -->"
@@ -207,6 +267,7 @@ class Workspaces:
         picture = strip_cards(data) if media_type(data) == "image/png" else None
         if picture is None:
             raise BadPicture("This is not an intact PNG picture.", "Save it as PNG, and upload that.")
+        check_pixels(picture)
         card = self.card_with_files(character)
         kind: CardFormat = "charx" if card.files else "png"
         changed = Card.read(card.document, card.files, picture)

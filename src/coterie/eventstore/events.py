@@ -12,10 +12,12 @@ from datetime import datetime
 from typing import Any, ClassVar, Generic, NamedTuple, TypeVar
 
 from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic_core import PydanticSerializationError
 
 from coterie.base.clock import from_micros
 from coterie.base.errors import BadEvent, UnknownEvent
 from coterie.base.redaction import redact
+from coterie.base.values import replace_surrogates
 from coterie.eventstore.sqlite.compression import compress
 
 Upcaster = Callable[[dict[str, Any]], dict[str, Any]]
@@ -144,13 +146,24 @@ def encode(payload: Payload) -> str:
     return payload.model_dump_json()
 
 
-def encode_redacted(new: NewEvent) -> tuple[NewEvent, str | bytes]:
-    """The event without secrets, and its payload as it is stored. `SecretInName` if an id or a name contains one.
+def _without_surrogates(payload: Payload) -> Payload:
+    """The payload with half surrogate pairs replaced. Documents of others, such as lorebooks, may contain some."""
+    fields = json.dumps(payload.model_dump(mode="json"), ensure_ascii=False)
+    return type(payload).model_validate_json(replace_surrogates(fields))
 
+
+def encode_redacted(new: NewEvent) -> tuple[NewEvent, str | bytes]:
+    """The event without secrets and half surrogate pairs, and its payload as it is stored.
+
+    Raises `SecretInName` if an id or a name contains a secret.
     Every event passes this before it is stored, applied or published, so that all see the same payload.
     """
     stream, payload, actor, _, key, turn = new
-    text = encode(payload)
+    try:
+        text = encode(payload)
+    except PydanticSerializationError:
+        payload = _without_surrogates(payload)
+        new, text = new._replace(payload=payload), encode(payload)
     if not redact.may_contain_secret(f"{text} {stream} {actor} {key} {turn}"):
         return new, _stored(payload, text)
     redact.check_names(stream, actor, key, turn)

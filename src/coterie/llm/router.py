@@ -238,6 +238,7 @@ class Models:
         self._replaced: list[Provider] = []
         self._prepared: set[Target] = set()
         self._unknown_contexts: set[Target] = set()
+        self._warm_up: threading.Timer | None = None
 
     def stream(
         self,
@@ -286,11 +287,13 @@ class Models:
         """
         chains = (self.catalogue.chain(role) for role in (Role.NARRATIVE, Role.CLASSIFIER))
         protocols = {self.catalogue.spec(target.provider).protocol for chain in chains for target in chain}
-        timer = threading.Timer(_WARM_UP_AFTER_S, import_libraries, protocols)
-        timer.daemon = True
-        timer.start()
+        self._warm_up = threading.Timer(_WARM_UP_AFTER_S, _import_in_advance, protocols)
+        self._warm_up.daemon = True
+        self._warm_up.start()
 
     async def close(self) -> None:
+        if self._warm_up is not None:
+            self._warm_up.cancel()
         providers, self._providers = [*self._replaced, *self._providers.values()], {}
         self._replaced.clear()
         for provider in providers:
@@ -548,6 +551,13 @@ def _cooldown_error(target: Target, seconds: float) -> RateLimited:
         status=429,
         retry_after=seconds,
     )
+
+
+def _import_in_advance(*protocols: str) -> None:
+    try:
+        import_libraries(*protocols)
+    except Exception:  # the first call of a model says what is missing
+        _log.warning("the libraries of the models were not imported in advance", exc_info=True)
 
 
 def _now() -> float:

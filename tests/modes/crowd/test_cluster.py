@@ -13,12 +13,19 @@ from pathlib import Path
 
 import pytest
 
+from coterie.app import App, open_store
 from coterie.base.clock import SystemClock
+from coterie.base.paths import Paths
+from coterie.base.redaction import redact
+from coterie.base.supervisor import STABLE_S
 from coterie.eventstore import LogReader
 from coterie.modes.crowd import ChatIdentity, ChatTokens
 from coterie.modes.crowd.cluster import Broker, ClusterClient
 from coterie.modes.crowd.errors import MessageRefused, NoBroker
 from coterie.modes.crowd.protocol import ChatAuthor, ChatMessage, ChatPost
+from coterie.modes.crowd.settings import CrowdSettings
+from coterie.settings import Settings
+from tests.faulty_supervisor import SECRET, FaultySupervisor, until
 
 _SERVER = Path(sys.executable).parent / "nats-server"
 ROOM = 'name = "attic"\ntitle = "The attic"\nroster = ["salt_lamp"]\n[limits]\nburst = 100000\nper_minute = 100000\n'
@@ -194,6 +201,33 @@ async def test_c4_over_nats_a_post_needs_a_token_of_the_room(cluster: Cluster) -
     with pytest.raises(MessageRefused, match="salt_lamp"):
         await client(cluster, broker, "SaIt_lamp").post(post(2))
     await broker.close()
+
+
+async def test_c2_a_gateway_that_fails_comes_back_and_nothing_is_lost(cluster: Cluster) -> None:
+    redact.register(SECRET)
+    supervisor, task = FaultySupervisor(), "crowd gateway: attic"
+    paths = Paths.locate({"COTERIE_HOME": str(cluster.home)})
+    settings = Settings(crowd=CrowdSettings(bus=cluster.address))
+    with open_store(paths) as store:
+        app = App(paths, settings, store, supervisor=supervisor)
+        async with app.running():
+            room = await app.crowd.room("attic")
+            broker = await Broker.connect(cluster.address)
+            ana = client(cluster, broker, "ana")
+            assert (await ana.post(post(1))).number == 1
+            supervisor.kill(task)
+            await until(lambda: supervisor.runs[task] == 2)
+            (problem,) = (state for state in supervisor.problems() if state.name == task)
+            assert (problem.status, problem.failures) == ("retrying", 1)
+            assert "ZeroDivisionError: arbitrary failure" in problem.error and SECRET not in problem.error
+            assert [(await ana.post(post(number))).number for number in (1, 2)] == [1, 2]
+            supervisor.clock.advance(STABLE_S)
+            assert task not in {state.name for state in supervisor.problems()}
+            reader = ClusterClient(broker, "attic").firehose()
+            assert [(await anext(reader)).number for _ in range(2)] == [1, 2]
+            assert room.gateway.admission.last_number == 2
+            await reader.aclose()  # type: ignore[attr-defined]
+            await broker.close()
 
 
 async def test_c2_hostile_posts_over_nats_stop_nothing(cluster: Cluster) -> None:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import subprocess
 import threading
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from typing import Any
 
 import pygit2
 import pytest
@@ -15,6 +17,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bench import git_accepts
+from coterie.base.offload import run_limited_blocking
 from coterie.modes.draft.committer import Committer
 from coterie.modes.draft.diff import (
     apply_edits,
@@ -316,6 +319,98 @@ def test_a_document_with_very_many_changes_is_merged() -> None:
     both = "".join(line.upper() if number % 2 == 0 else line for number, line in enumerate(base))
     assert merge_texts("".join(base), "".join(ours), "".join(theirs)) == both
     assert merge_keeping_both("".join(base), "".join(ours), "".join(theirs)) == both
+
+
+REPEATED = "a\nb\n" * 40_000, "b\na\na\n" * 30_000
+"""libgit2 takes long for texts like this, and keeps the lock of the interpreter meanwhile."""
+
+
+@pytest.fixture
+def offloaded(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """What was done in a worker process."""
+    begun: list[str] = []
+
+    def run(what: str, *arguments: Any) -> object:
+        begun.append(what)
+        return run_limited_blocking(what, *arguments)
+
+    for module in ("diff", "committer"):
+        monkeypatch.setattr(f"coterie.modes.draft.{module}.run_limited_blocking", run)
+    return begun
+
+
+def test_long_texts_are_compared_in_a_worker_process(offloaded: list[str]) -> None:
+    old, new = REPEATED
+    assert apply_edits(old, edits_between(old, new)) == new
+    assert "+a\n" in unified_diff(old, new, "a.md")
+    assert len(offloaded) == 2
+    long = "".join(f"line {number}\n" for number in range(50_000))
+    changed = long.replace("line 300\n", "line CCC\n").replace("line 400\n", "line CD\n")
+    assert [edit.text for edit in edits_between(long, changed)] == ["CCC", "CD"]
+    assert len(offloaded) == 2, "what is equal at the start and the end needs no comparison"
+
+
+def test_a_comparison_that_takes_too_long_is_coarse(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("coterie.modes.draft.diff._COMPARE_S", 0.0)
+    old, new = (f"begin\n{text}the end\n" for text in REPEATED)
+    (edit,) = edits_between(old, new)
+    assert apply_edits(old, [edit]) == new and edit.start >= len("begin\n")
+    assert merge_keeping_both(old, old, new) == new and merge_texts(old, new, old) == new
+    assert "too large to be shown" in unified_diff(old, new, "a.md")
+
+
+async def test_on_the_event_loop_nothing_waits_for_a_worker(offloaded: list[str]) -> None:
+    old, new = REPEATED
+    assert apply_edits(old, edits_between(old, new)) == new
+    assert offloaded == []
+
+
+@given(texts, texts, st.text("ab\n", max_size=5), st.text("ab\n", max_size=5))
+def test_law_long_texts_have_the_edits_of_their_middle(old: str, new: str, head: str, tail: str) -> None:
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr("coterie.modes.draft.diff._SHORT_CHARS", 0)
+        patched.setattr("coterie.modes.draft.diff.run_limited_blocking", lambda _w, _s, run, *texts: run(*texts))
+        one, other = head + old + tail, head + new + tail
+        edits = edits_between(one, other)
+        assert apply_edits(one, edits) == other
+        assert all(first.end < second.start for first, second in itertools.pairwise(edits))
+
+
+def test_large_documents_are_compared_and_merged_in_a_worker_process(
+    repository: DocumentRepository, committer: Committer, offloaded: list[str]
+) -> None:
+    base = "".join(f"line {number}\n" for number in range(20_000))
+    committer.write("a.md", MAIN_BRANCH, replace_with(base), ANN, CommitMessage("Write"), NOON)
+    committer.create_branch("side", MAIN_BRANCH)
+    committer.write("a.md", "side", replace_with(base.replace("line 9\n", "nine\n")), ANN, CommitMessage("9"), NOON)
+    committer.write("a.md", MAIN_BRANCH, replace_with(base + "end\n"), ANN, CommitMessage("End"), NOON)
+    (difference,) = repository.compare("side", MAIN_BRANCH)
+    assert difference.patch.startswith("--- a/a.md\n+++ b/a.md\n@@") and "-line 9\n+nine\n" in difference.patch
+    committer.merge("side", MAIN_BRANCH, ANN, NOON)
+    assert repository.read("a.md", MAIN_BRANCH).text == base.replace("line 9\n", "nine\n") + "end\n"
+    assert "Merging the branches" in offloaded
+    committer.write("a.md", "side", replace_with(base.replace("line 0\n", "zero\n")), ANN, CommitMessage("0"), NOON)
+    committer.write(
+        "a.md", MAIN_BRANCH, replace_with(base.replace("line 0\n", "null\n")), ANN, CommitMessage("0"), NOON
+    )
+    with pytest.raises(EditConflict, match=r"conflict in a\.md"):
+        committer.merge("side", MAIN_BRANCH, ANN, NOON)
+
+
+def test_a_repository_that_a_worker_process_cannot_open_is_merged_all_the_same(
+    repository: DocumentRepository, committer: Committer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(*_: object) -> object:
+        raise WorkspaceError("The repository cannot be opened (it belongs to another user).", "Check it.")
+
+    monkeypatch.setattr("coterie.modes.draft.committer.run_limited_blocking", refuse)
+    monkeypatch.setattr("coterie.modes.draft.committer._SMALL_MERGE_BYTES", 0)
+    committer.write("a.md", MAIN_BRANCH, replace_with("one\n\nthree\n"), ANN, CommitMessage("Write"), NOON)
+    committer.create_branch("side", MAIN_BRANCH)
+    committer.write("a.md", "side", replace_with("1\n\nthree\n"), ANN, CommitMessage("1"), NOON)
+    committer.write("a.md", MAIN_BRANCH, replace_with("one\n\nthree\nfour\n"), ANN, CommitMessage("4"), NOON)
+    committer.merge("side", MAIN_BRANCH, ANN, NOON)
+    assert repository.read("a.md", MAIN_BRANCH).text.startswith("1\n")
 
 
 def test_a_short_and_a_very_long_text_are_shown_as_replaced() -> None:

@@ -33,7 +33,7 @@ TOKEN = "a token of some length"
 class RemoteHarness:
     def __init__(self, folder: Path, settings: AgentsSettings | None = None) -> None:
         self.folder = folder
-        self.settings = settings or AgentsSettings(silence_timeout_s=0.5, heartbeat_s=0.5, max_retry_pause_s=0.05)
+        self.settings = settings or AgentsSettings(silence_timeout_s=1, heartbeat_s=0.5, max_retry_pause_s=0.05)
         self.surfaces = SurfacesSettings(slow_notice_s=0)
         self.platform = Loopback()
         self.echo = EchoConversation()

@@ -286,6 +286,8 @@ class ProcessLock:
 
     def release(self) -> None:
         if self._file is not None:
+            # Closing is not enough: a child process that another thread is starting has the file open until its exec.
+            fcntl.flock(self._file, fcntl.LOCK_UN)
             self._file.close()
             self._file = None
 

@@ -25,6 +25,7 @@ from pygit2.enums import CheckoutStrategy, DeltaStatus, FileMode, FileStatus
 from coterie.base.errors import UnsafePath
 from coterie.base.folders import Folder
 from coterie.base.logging import get_logger
+from coterie.base.offload import run_limited_blocking
 from coterie.base.redaction import redact
 from coterie.base.values import is_text, replace_surrogates
 from coterie.modes.draft.errors import EditConflict, NoSuchDocument, PathTaken, WorkspaceError
@@ -64,12 +65,27 @@ class CommitResult:
     """The version that the commit changed."""
 
 
+_SMALL_MERGE_BYTES = 200_000
+_MERGE_S = 20.0
+
+
+def merged_tree(folder: Path, ours: str, theirs: str, durable: bool) -> tuple[list[str], str]:
+    """The documents that conflict, or the tree of the merge."""
+    pygit2.settings.enable_fsync_gitdir(durable)
+    git = DocumentRepository(folder, create=False).git
+    index = git.merge_commits(pygit2.Oid(hex=ours), pygit2.Oid(hex=theirs))
+    if index.conflicts is not None:
+        return sorted({side.path for sides in index.conflicts for side in sides if side is not None}), ""
+    return [], str(index.write_tree(git))
+
+
 class Committer:
     def __init__(self, repository: DocumentRepository, *, durable: bool = True) -> None:
         """With `durable`, a commit is synced to the disk before it is returned."""
         self._repository = repository
         self.folder = repository.folder
         pygit2.settings.enable_fsync_gitdir(durable)
+        self._durable = durable
 
     @reports_git_errors
     def write(
@@ -128,17 +144,17 @@ class Committer:
             if str(base) == ours:
                 commit = theirs
             else:
-                index = git.merge_commits(ours_id, theirs_id)
-                if index.conflicts is not None:
-                    paths = sorted({side.path for sides in index.conflicts for side in sides if side is not None})
+                conflicts, tree = self._merged_tree(str(base) if base is not None else None, ours, theirs)
+                if conflicts:
                     raise EditConflict(
-                        f"{source} and {target} conflict in {', '.join(paths)}.",
+                        f"{source} and {target} conflict in {', '.join(conflicts)}.",
                         "Bring one of them in line with the other first.",
                     )
-                tree = index.write_tree(git)
                 signature = _signature(author, when)
                 commit = str(
-                    git.create_commit(None, signature, signature, _message(message), tree, [ours_id, theirs_id])
+                    git.create_commit(
+                        None, signature, signature, _message(message), pygit2.Oid(hex=tree), [ours_id, theirs_id]
+                    )
                 )
             checkout = Checkout.of(self._repository, target)
             changes = checkout.changes(ours, commit) if checkout is not None else {}
@@ -153,6 +169,20 @@ class Committer:
             if checkout is not None:
                 checkout.apply(changes, commit)
             return commit
+
+    def _merged_tree(self, base: str | None, ours: str, theirs: str) -> tuple[list[str], str]:
+        """Large documents are merged in a worker process: nothing else runs while libgit2 compares their lines."""
+        git = self._repository.git
+        sides = [git.diff(base, side) for side in (ours, theirs)] if base is not None else []
+        files = {file.id for side in sides for delta in side.deltas for file in (delta.old_file, delta.new_file)}
+        blobs = [blob for file in files if isinstance(blob := git.get(file), pygit2.Blob)]
+        arguments = (self._repository.folder, ours, theirs, self._durable)
+        if base is not None and sum(blob.size for blob in blobs) <= _SMALL_MERGE_BYTES:
+            return merged_tree(*arguments)
+        try:
+            return run_limited_blocking("Merging the branches", _MERGE_S, merged_tree, *arguments)
+        except WorkspaceError:  # a repository of another user, which only this process is configured to open
+            return merged_tree(*arguments)
 
     def _version_at(self, path: str, branch: str, head: str | None) -> DocumentVersion | None:
         try:

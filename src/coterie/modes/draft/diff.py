@@ -1,10 +1,12 @@
 """Differences between texts: edits, positions after edits, three-way merge, word diff.
 
-Lines are compared by libgit2; the common start and end of a changed hunk are not part of the edit.
+Lines are compared by libgit2; the common start and end of a changed hunk are not part of the edit. Long texts are
+compared in a worker process: libgit2 takes seconds for many repeated lines, and nothing else runs meanwhile.
 """
 
 from __future__ import annotations
 
+import asyncio
 import difflib
 import re
 from bisect import bisect_left
@@ -16,6 +18,13 @@ from itertools import groupby
 from typing import Literal
 
 import pygit2
+
+from coterie.base.errors import TooMuchWork, WorkersBusy
+from coterie.base.offload import run_limited_blocking
+
+_SHORT_CHARS = 100_000
+"""Texts of this length together are compared in 0.2 seconds at most, however they are made."""
+_COMPARE_S = 10.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,9 +55,41 @@ class TextEdit:
 
 
 def edits_between(old: str, new: str) -> list[TextEdit]:
-    """The edits that turn one text into the other, in order, never adjacent."""
+    """The edits that turn one text into the other, in order, never adjacent.
+
+    If comparing the lines of long texts takes too long, everything between their common start and end is one edit.
+    """
     if old == new:
         return []
+    if len(old) + len(new) <= _SHORT_CHARS:
+        return _compare_lines(old, new)
+    head = old.rfind("\n", 0, _common_prefix(old, new)) + 1
+    tail = _common_prefix(old[head:][::-1], new[head:][::-1])
+    # The common end begins with a whole line.
+    tail = len(old) - (old.find("\n", len(old) - tail) + 1 or len(old)) if tail else 0
+    changed = old[head : len(old) - tail], new[head : len(new) - tail]
+    if sum(map(len, changed)) <= _SHORT_CHARS:
+        edits = _compare_lines(*changed)
+    elif _on_event_loop():
+        edits = [_without_common_ends(changed[0], 0, len(changed[0]), changed[1])]
+    else:
+        try:
+            edits = run_limited_blocking("Comparing two texts", _COMPARE_S, _compare_lines, *changed)
+        except (TooMuchWork, WorkersBusy):
+            edits = [_without_common_ends(changed[0], 0, len(changed[0]), changed[1])]
+    return [TextEdit(head + edit.start, head + edit.end, edit.text) for edit in edits]
+
+
+def _on_event_loop() -> bool:
+    """Whether waiting for a worker process would make the event loop wait."""
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:
+        return False
+    return True
+
+
+def _compare_lines(old: str, new: str) -> list[TextEdit]:
     old_lines, new_lines = _line_starts(old), _line_starts(new)
     patch = pygit2.Patch.create_from(
         old.encode("utf-8", "surrogatepass"), new.encode("utf-8", "surrogatepass"), context_lines=0, interhunk_lines=0
@@ -136,8 +177,15 @@ def _without_common_ends(old: str, start: int, end: int, text: str) -> TextEdit:
 
 
 def _common_prefix(one: str, other: str) -> int:
-    pairs = enumerate(zip(one, other, strict=False))
-    return next((index for index, (a, b) in pairs if a != b), min(len(one), len(other)))
+    """The length of the common start, by bisection: slices are compared much faster than characters."""
+    low, high = 0, min(len(one), len(other))
+    while low < high:
+        middle = (low + high + 1) // 2
+        if one[low:middle] == other[low:middle]:
+            low = middle
+        else:
+            high = middle - 1
+    return low
 
 
 # --- merging -------------------------------------------------------------------------------------------------
@@ -180,13 +228,27 @@ def _separate(one: TextEdit, other: TextEdit) -> bool:
 
 
 def unified_diff(current: str, wanted: str, name: str) -> str:
-    lines = difflib.unified_diff(
-        current.splitlines(keepends=True),
-        wanted.splitlines(keepends=True),
-        f"{name} as it is",
-        f"{name} as you have it",
-    )
-    return "".join(line if line.endswith("\n") else line + "\n" for line in lines)
+    try:
+        patch = patch_text(current.encode("utf-8", "surrogatepass"), wanted.encode("utf-8", "surrogatepass"))
+    except (TooMuchWork, WorkersBusy):
+        patch = "(The difference is too large to be shown.)\n"
+    if not patch:
+        return ""
+    return f"--- {name} as it is\n+++ {name} as you have it\n{patch}"
+
+
+def patch_text(old: bytes, new: bytes) -> str:
+    """The changed lines as a patch, without its header. Raises `TooMuchWork` or `WorkersBusy` for long texts."""
+    if len(old) + len(new) <= _SHORT_CHARS:
+        return _patch_text(old, new)
+    return run_limited_blocking("Comparing two texts", _COMPARE_S, _patch_text, old, new)
+
+
+def _patch_text(old: bytes, new: bytes) -> str:
+    patch = pygit2.Patch.create_from(old, new, context_lines=3)
+    text = (patch.data or b"").decode("utf-8", "replace")
+    hunks = text.find("\n@@ ") + 1
+    return text[hunks:] if hunks else ""
 
 
 DiffMark = Literal["-", "+", " "]

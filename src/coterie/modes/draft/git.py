@@ -23,6 +23,7 @@ from pygit2.enums import FileMode, SortMode
 
 from coterie.base.redaction import redact
 from coterie.base.values import is_text
+from coterie.modes.draft.diff import patch_text
 from coterie.modes.draft.errors import NoSuchDocument, NotADocument, SecretInDocument, WorkspaceError, WorkspaceMissing
 
 MAIN_BRANCH = "main"
@@ -331,13 +332,19 @@ class DocumentRepository:
         base = self.git.merge_base(ours, theirs)
         patches = self.git.diff(str(base) if base is not None else heads[0], heads[1], context_lines=3)
         diffs: list[DocumentDiff] = []
-        for patch in patches:
-            if patch is None:
-                continue
-            path = patch.delta.new_file.path
+        # The patches themselves are not used: libgit2 makes each when it is asked for, however long that takes.
+        for delta in patches.deltas:
+            path = delta.new_file.path
             if path.lower().endswith(MARKDOWN_SUFFIXES):
-                diffs.append(DocumentDiff(path, patch.text or ""))
+                old, new = (self._side_of(file) for file in (delta.old_file, delta.new_file))
+                header = f"--- a/{delta.old_file.path}\n+++ b/{path}\n"
+                diffs.append(DocumentDiff(path, header + patch_text(old, new)))
         return diffs
+
+    def _side_of(self, file: pygit2.DiffFile) -> bytes:
+        """The content of a file on one side of a difference; nothing if it is not there."""
+        blob = self.git.get(file.id)
+        return blob.data if isinstance(blob, pygit2.Blob) else b""
 
     def blame(self, branch: str, path: str, line: int) -> Revision | None:
         """The commit that last changed a line, counted from 1."""

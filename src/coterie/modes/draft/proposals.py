@@ -177,10 +177,11 @@ class Proposals:
             before = repository.blob_text(proposal.blob_before)
             result = await self._commit_undo(proposal, contributor, before, repository.blob_text(proposal.blob))
             commit, blob = result.version.commit, result.version.blob
-            place = AnchorData.of(_restored_anchor(proposal, result.version, before))
+            place = AnchorData.of(await asyncio.to_thread(_restored_anchor, proposal, result.version, before))
             undone = AcceptUndone(change=proposal_id, commit=commit, blob=blob, place=place)
             event = NewEvent(proposal.room, undone, contributor.id, key=f"undo:{proposal_id}:{commit}")
-            edits = edits_between(result.before.text, result.version.text) if result.before else []
+            earlier = result.before.text if result.before else result.version.text
+            edits = await asyncio.to_thread(edits_between, earlier, result.version.text)
             return await self._record(proposal, event, result, edits)
 
     async def _commit_undo(self, proposal: Proposal, contributor: Contributor, before: str, after: str) -> CommitResult:

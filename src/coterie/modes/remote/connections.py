@@ -11,7 +11,13 @@ from typing import Any, Protocol
 
 from pydantic import Field
 from websockets.asyncio.client import ClientConnection, connect
-from websockets.exceptions import ConnectionClosedError, InvalidStatus, WebSocketException
+from websockets.exceptions import (
+    ConnectionClosed,
+    ConnectionClosedError,
+    InvalidHandshake,
+    InvalidStatus,
+    WebSocketException,
+)
 
 from coterie.base.config import PageSetting, Section
 from coterie.base.logging import get_logger
@@ -217,7 +223,7 @@ class WebSocketConnection:
         attempts = 0
         while True:
             try:
-                async with self._connect() as socket:
+                async with await self._connect() as socket:
                     attempts = 0
                     await self._listen(socket)
             except AgentUnreachable as error:
@@ -248,19 +254,25 @@ class WebSocketConnection:
                 await asyncio.wait_for(self._retry_now.wait(), pause)
             self._retry_now.clear()
 
-    def _connect(self) -> connect:
+    async def _connect(self) -> ClientConnection:
         token = self._entry.token
         headers = {"Authorization": f"Bearer {token.get_secret_value()}"} if token is not None else {}
-        return connect(
-            self._entry.base_url,
-            additional_headers=headers,
-            open_timeout=self._settings.silence_timeout_s,
-            close_timeout=1.0,
-            ping_interval=self._settings.heartbeat_s,
-            ping_timeout=self._settings.heartbeat_s,
-            max_size=MAX_FRAME_SIZE,
-            proxy=None,
-        )
+        try:
+            return await connect(
+                self._entry.base_url,
+                additional_headers=headers,
+                open_timeout=self._settings.silence_timeout_s,
+                close_timeout=1.0,
+                ping_interval=self._settings.heartbeat_s,
+                ping_timeout=self._settings.heartbeat_s,
+                max_size=MAX_FRAME_SIZE,
+                proxy=None,
+            )
+        except (ConnectionClosed, AssertionError) as error:
+            # The server sent something, or closed, before it got our request; the library does not expect that.
+            raise InvalidHandshake(
+                f"The server did not wait for a request ({error or type(error).__name__})."
+            ) from None
 
     async def _listen(self, socket: ClientConnection) -> None:
         await socket.send(HelloFrame(name=self._name).to_json())

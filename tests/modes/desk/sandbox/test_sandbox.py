@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import shutil
+import time
 from pathlib import Path
 
 import pytest
@@ -49,6 +51,33 @@ async def test_d16_the_error_of_a_broken_sandbox_is_the_reason(tmp_path: Path, m
     install_fake_bwrap(tmp_path / "bin", BROKEN["exits with 1"])
     monkeypatch.setenv("PATH", f"{tmp_path / 'bin'}:{os.environ['PATH']}")
     assert "No permissions to create new namespace" in (await Sandbox(DeskSettings()).status()).reason
+
+
+@pytest.mark.skipif(shutil.which("bwrap") is None, reason="needs bubblewrap (apt install bubblewrap)")
+async def test_d16_a_machine_too_busy_for_the_probe_does_not_refuse_commands_for_good(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    install_fake_bwrap(tmp_path / "bin", "exec sleep 60")
+    monkeypatch.setenv("PATH", f"{tmp_path / 'bin'}:{os.environ['PATH']}")
+    monkeypatch.setattr("coterie.modes.desk.sandbox.sandbox._PROBE_TIMEOUT_S", 0.2)
+    sandbox = Sandbox(DeskSettings())
+    with pytest.raises(SandboxUnavailable, match="did not answer in time"):
+        await sandbox.run(["true"], tmp_path)
+    (tmp_path / "bin/bwrap").unlink()
+    monkeypatch.setattr("coterie.modes.desk.sandbox.sandbox._PROBE_TIMEOUT_S", 15)
+    assert (await sandbox.status()).state == "refused"  # not probed again at every command
+    later = time.monotonic() + 100
+    monkeypatch.setattr("time.monotonic", lambda: later)
+    assert (await sandbox.status()).state == "confined"
+
+
+async def test_d16_commands_at_the_same_time_share_one_probe(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    install_fake_bwrap(tmp_path / "bin", f"echo probed >> {tmp_path}/probes; exit 1")
+    monkeypatch.setenv("PATH", f"{tmp_path / 'bin'}:{os.environ['PATH']}")
+    sandbox = Sandbox(DeskSettings())
+    states = await asyncio.gather(*(sandbox.status() for _ in range(5)))
+    assert {status.state for status in states} == {"refused"}
+    assert (tmp_path / "probes").read_text() == "probed\n"
 
 
 async def test_d16_without_bubblewrap_every_command_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -205,6 +205,20 @@ async def test_s26_hostile_files_are_left_and_links_not_followed(app: App, taver
     assert items["chats/Nils/First trip.jsonl"].outcome == "changed"
 
 
+async def test_s26_half_characters_in_names_and_notes_stop_nothing(app: App, tavern: Path) -> None:
+    """A name whose bytes are not UTF-8, as archives from other systems have them, and a note with half an emoji."""
+    chats = tavern / "data/default-user/chats/Nils"
+    write_lines(chats / "\udcff.jsonl", HEADER, *CHAT)
+    write_lines(
+        chats / "Note.jsonl", {**HEADER, "chat_metadata": {"note_prompt": "half \ud83d", "note_role": 1.0}}, *CHAT
+    )
+    items = await take(app, tavern)
+    assert items["chats/Nils/\\udcff.jsonl"].outcome == "left"
+    assert "not valid UTF-8" in items["chats/Nils/\\udcff.jsonl"].notes[0]
+    room = items["chats/Nils/Note.jsonl"].target
+    assert app.story.prompts.choices.for_chat(room).note.text == "half \ufffd"
+
+
 async def test_s26_chats_of_a_missing_character_are_taken(app: App, tavern: Path) -> None:
     write_lines(
         tavern / "data/default-user/chats/Old friend/1.jsonl", {**HEADER, "character_name": "Old Friend"}, *CHAT

@@ -133,3 +133,12 @@ async def test_text_that_cannot_be_stored_is_refused(web: Web) -> None:
     for method, path, body in requests:
         answer = await web.client.request(method, path, content=json.dumps(body))
         assert answer.status_code in (400, 422), (path, answer.text)
+
+
+async def test_a_lorebook_with_half_surrogate_pairs_is_imported(web: Web) -> None:
+    """Its file is valid JSON, and SillyTavern writes such text after it has cut an emoji in two."""
+    world = {"entries": {"0": {"uid": 0, "key": ["\ud83d"], "content": "half \ud83d", "comment": "\udc80"}}}
+    made = await web.client.post("/lorebooks/import?name=Half", content=json.dumps(world))
+    assert made.status_code == 201
+    shown = (await web.client.get(f"/lorebooks/{made.json()['id']}")).json()
+    assert [entry["content"] for entry in shown["fields"].values()] == ["half \ufffd"]

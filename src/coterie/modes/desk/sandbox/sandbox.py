@@ -11,12 +11,14 @@ import asyncio
 import dataclasses
 import functools
 import json
+import math
 import os
 import platform
 import shutil
 import signal
 import struct
 import tempfile
+import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager, contextmanager, suppress
 from dataclasses import dataclass
@@ -34,6 +36,7 @@ _log = get_logger(__name__)
 DEFAULT_TIMEOUT_S = 60.0
 MAX_TIMEOUT_S = 300.0
 OUTPUT_BYTES = 50_000
+_PROBE_TIMEOUT_S, _PROBE_AGAIN_S = 15.0, 60.0
 _READ_BYTES = 16_384
 _REAP_TIMEOUT_S = 10.0
 _INFO_BYTES = 4096
@@ -98,19 +101,20 @@ class Sandbox:
     def __init__(self, settings: DeskSettings) -> None:
         self._settings = settings
         self._status: SandboxStatus | None = None
+        self._probing = asyncio.Lock()
+        self._probe_again_at = math.inf
         self._bwrap = ""
         self._totals = CommandTotals(settings)
 
     async def status(self) -> SandboxStatus:
-        """The result of the probe, which runs once."""
-        if self._status is None:
-            if self._settings.sandbox == "off":
-                self._status = _UNCONFINED
-            else:
-                self._status = await self._probe()
-            if self._status.state != "confined":
-                _log.warning("sandbox", state=self._status.state, why=self._status.reason)
-        return self._status
+        """The result of the probe, which runs once, and again later if the machine was too busy for it."""
+        async with self._probing:
+            if self._status is None or time.monotonic() >= self._probe_again_at:
+                self._probe_again_at = math.inf
+                self._status = _UNCONFINED if self._settings.sandbox == "off" else await self._probe()
+                if self._status.state != "confined":
+                    _log.warning("sandbox", state=self._status.state, why=self._status.reason)
+            return self._status
 
     async def run(
         self,
@@ -151,10 +155,15 @@ class Sandbox:
             )
         with _probe_folders() as (workspace, outside):
             result = await self._run_confined(
-                ["/bin/sh", "-c", _PROBE_SCRIPT, "probe", str(outside)], workspace, 15.0, {}
+                ["/bin/sh", "-c", _PROBE_SCRIPT, "probe", str(outside)], workspace, _PROBE_TIMEOUT_S, {}
             )
         findings = result.output.split()
-        if result.timed_out or "writes-workspace" not in findings:
+        if result.timed_out:
+            self._probe_again_at = time.monotonic() + _PROBE_AGAIN_S
+            return SandboxStatus(
+                "refused", "bubblewrap did not answer in time.", "Try again in a minute: the machine may be too busy."
+            )
+        if "writes-workspace" not in findings:
             why = result.output.strip()[:300] or f"it exited with {result.code} and no output"
             return SandboxStatus("refused", f"bubblewrap is installed but does not work: {why}", _ALLOW_NAMESPACES)
         leaks = {"sees-outside", "writes-system"} & set(findings)

@@ -533,7 +533,7 @@ class SillyTavernImporter:
         room = f"room:{new_id()}"
         opening = self._story.opening_events(room, characters[0], Opening(title=item.name))
         opening += begin_group(room, characters[1:])
-        if note := source.author_note(read.chat.header):
+        if note := source.author_note(source.storable(read.chat.header)):
             choice = ModelChoice(note=AuthorNote.model_validate(note))
             opening.append(NewEvent(room, ChatModelSet(choice=choice), OWNER))
         begun = partial(self._conversion, room, characters, speaker_of, len(opening))

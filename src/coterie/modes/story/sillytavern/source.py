@@ -166,8 +166,17 @@ def scan(folder: Path) -> Source:
                 source.items.append(SourceItem(item.kind, item.path, shown, item.size, item.why_left, avatars))
         if "QuickReplies" in folders:
             source.items += _listed(opened, "QuickReplies", "quick replies", ".json")
+    source.items[:] = map(_with_storable_path, source.items)
     source.items.sort(key=lambda item: (_KINDS.index(item.kind), item.path))
     return source
+
+
+def _with_storable_path(item: SourceItem) -> SourceItem:
+    """A path whose bytes are not UTF-8 can be neither stored nor shown: such a file is left."""
+    if is_text(item.path):
+        return item
+    path, name = (text.encode(errors="backslashreplace").decode() for text in (item.path, item.name))
+    return SourceItem(item.kind, path, name, item.size, why_left="Its name is not valid UTF-8. Rename the file.")
 
 
 _PICTURE_ENDINGS = (".png", ".jpg", ".jpeg", ".webp")
@@ -419,5 +428,5 @@ def author_note(header: Document) -> dict[str, Any]:
     return {
         "text": text[:_MAX_NOTE],
         "depth": depth if isinstance(depth, int) and 0 <= depth <= 100 and at_depth else 4,
-        "role": ("system", "user", "assistant")[role] if role in (0, 1, 2) else "system",
+        "role": ("system", "user", "assistant")[role] if isinstance(role, int) and role in (0, 1, 2) else "system",
     }

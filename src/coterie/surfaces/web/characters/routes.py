@@ -19,6 +19,7 @@ from coterie.characters import (
     Identity,
     Workspaces,
     export_card,
+    portrait_version,
     read_portrait,
     starter_character,
     starter_portrait,
@@ -247,8 +248,8 @@ _PORTRAIT_HEADERS = {
 
 def portrait_url(workspaces: Workspaces, character_id: str) -> str:
     """The address of a character's portrait, empty if it has none; a new portrait has a new address."""
-    portrait = read_portrait(workspaces.folder(character_id))
-    return f"/characters/{character_id}/portrait?of={portrait.version:x}" if portrait else ""
+    version = portrait_version(workspaces.folder(character_id))
+    return f"/characters/{character_id}/portrait?of={version:x}" if version is not None else ""
 
 
 class PortraitMiddleware:
