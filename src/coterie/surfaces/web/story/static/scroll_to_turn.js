@@ -1,6 +1,7 @@
 // Scrolls to the turn in the URL (?at=12#t-…), fetching older turns until it is loaded.
 import { one } from "../shared/dom.js";
 import { toast } from "../shared/toast.js";
+import { t } from "../shared/messages.js";
 
 const MAX_FETCHES = 400;
 const frame = () => new Promise(requestAnimationFrame);
@@ -22,7 +23,7 @@ export async function scrollToTurn(id) {
     await more;
   }
   const turn = document.getElementById(id);
-  if (!turn) return toast("That message is no longer in this chat: it was rewound or replaced by another reply.");
+  if (!turn) return toast(t("That message is no longer in this chat: it was rewound or replaced by another reply."));
   turn.classList.add("turn-found");
   turn.tabIndex = -1;
   // Turns far away have no height until drawn: scroll again afterwards.
