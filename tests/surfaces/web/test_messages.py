@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterator
+from functools import partial
 from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
@@ -180,6 +181,13 @@ QUERIES = {
 }
 
 
+_PLACE = re.compile(r"\{([\w:]+)\}")
+
+
+def _value(values: dict[str, str], place: re.Match[str]) -> str:
+    return values[place[1]]
+
+
 def addresses(names: dict[str, str]) -> Iterator[str]:
     for path in page_paths():
         values = dict(names)
@@ -189,7 +197,7 @@ def addresses(names: dict[str, str]) -> Iterator[str]:
         if path.startswith("/crowd/{room}/people/"):
             values["name"] = "aunt_entropy"
         for query in QUERIES.get(path, [""]):
-            yield re.sub(r"\{([\w:]+)\}", lambda found, values=values: values[found[1]], path + query)
+            yield _PLACE.sub(partial(_value, values), path + query)
 
 
 async def data_of(web: Web) -> set[str]:
@@ -255,6 +263,23 @@ async def test_the_language_follows_the_browser(web: Web, monkeypatch: pytest.Mo
     assert messages.current_language() == messages.SOURCE_LANGUAGE, "it is for the request only"
 
 
+async def test_a_cached_turn_is_shown_in_each_language(web: Web, monkeypatch: pytest.MonkeyPatch) -> None:
+    _, chat = await web.begin()
+    await web.say(chat, "Hello there.")
+
+    async def turns(language: str) -> str:
+        headers = {"Accept": "text/html", "Accept-Language": language}
+        return str((await web.client.get(f"{chat}/turns?before=99999", headers=headers)).text)
+
+    both = {messages.SOURCE_LANGUAGE: messages.catalogues()[messages.SOURCE_LANGUAGE], PSEUDO: pseudo_catalogue()}
+    monkeypatch.setattr(messages, "catalogues", lambda: both)
+    english, other = await turns("en"), await turns(PSEUDO)
+    assert "Another reply" in english
+    assert "Another reply" not in other
+    assert pseudo("Another reply") in other
+    assert await turns("en") == english
+
+
 @pytest.mark.parametrize(
     ("header", "expected"),
     [
@@ -263,7 +288,7 @@ async def test_the_language_follows_the_browser(web: Web, monkeypatch: pytest.Mo
         ("de-CH, en;q=0.5", "de"),
         ("en, de", "en"),
         ("en;q=0.3, de;q=0.9", "de"),
-        ("pt-br", "pt_BR"),
+        ("pt-br", "pt-BR"),
         ("pt", "en"),
         ("de;q=0", "en"),
         ("fr, it, de;q=0.1", "de"),
@@ -272,7 +297,7 @@ async def test_the_language_follows_the_browser(web: Web, monkeypatch: pytest.Mo
     ],
 )
 def test_the_preferred_language_is_chosen(header: str, expected: str) -> None:
-    assert messages.accepted_language(header, {"en": 1, "de": 1, "pt_BR": 1}) == expected
+    assert messages.accepted_language(header, {"en": 1, "de": 1, "pt-BR": 1}) == expected
 
 
 # A catalogue
@@ -328,6 +353,18 @@ def test_a_translation_is_text_and_not_markup(translated: messages.LanguageCatal
     assert show("{% trans %}Hello{% endtrans %}").render() == "<b>Ahoj</b>"
     assert show("{% trans name %}{{ name }} is here{% endtrans %}").render(name="<i>") == "&lt;i&gt; is here"
     assert show('{{ _("%(name)s is here", name=name) }}').render(name="<i>") == "&lt;i&gt; is here"
+
+
+def test_catalogues_are_found_by_their_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "pt_BR" / "LC_MESSAGES").mkdir(parents=True)
+    (tmp_path / "pt_BR" / "LC_MESSAGES" / "coterie.po").write_text(CATALOGUE, encoding="utf-8")
+    (tmp_path / "empty").mkdir()
+    monkeypatch.setattr(messages, "locale_folder", lambda: tmp_path)
+    messages.catalogues.cache_clear()
+    try:
+        assert {code: one.language for code, one in messages.catalogues().items()} == {"en": "en", "pt-BR": "pt-BR"}
+    finally:
+        messages.catalogues.cache_clear()
 
 
 def test_translations_with_other_values_are_not_used(translated: messages.LanguageCatalogue) -> None:

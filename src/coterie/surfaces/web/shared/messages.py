@@ -60,7 +60,8 @@ def catalogues() -> Mapping[str, LanguageCatalogue]:
     for folder in locale_folder().iterdir():
         file = folder.joinpath("LC_MESSAGES", f"{DOMAIN}.po")
         if file.is_file():
-            found[folder.name] = read_catalogue(folder.name, file.read_text(encoding="utf-8"))
+            language = folder.name.replace("_", "-")
+            found[language] = read_catalogue(language, file.read_text(encoding="utf-8"))
     return found
 
 
@@ -124,7 +125,7 @@ class LanguageMiddleware:
 
 def accepted_language(header: str, available: Mapping[str, object]) -> str:
     """The available language that an `Accept-Language` header prefers, else English; `de-AT` is served by `de`."""
-    codes = {code.casefold().replace("_", "-"): code for code in available}
+    codes = {code.casefold(): code for code in available}
     matches = [_LANGUAGE_RANGE.match(part) for part in header.split(",")[:_MAX_RANGES]]
     ranges = [(float(match[2] or 1), match[1].casefold()) for match in matches if match]
     for quality, wanted in sorted(ranges, key=lambda one: -one[0]):

@@ -188,7 +188,7 @@ class TurnRenderer:
         return self._story.timeline.turn(room, turn_id)
 
     def speakers(self, room: str) -> Speakers:
-        known, key = self._feed.shared.current(), ("speakers", room)
+        known, key = self._feed.shared.current(), ("speakers", room, current_language())
         if key not in known:
             known[key] = self._read_speakers(room)
         found: Speakers = known[key]
