@@ -456,6 +456,15 @@ def test_texts_in_scripts_are_looked_up() -> None:
     assert missing == []
 
 
+def test_scripts_import_what_looks_texts_up() -> None:
+    for path in WEB.rglob("*.js"):
+        code = path.read_text(encoding="utf-8")
+        if "vendor" not in path.parts and path.name not in ("messages.js", "codemirror.entry.js"):
+            imported = re.findall(r'^import \{ ([^}]*) \} from "[./a-z]*messages\.js";$', code, re.M)
+            used = sorted({call.function for call in calls(code)})
+            assert [", ".join(used)] == imported if used else imported == [], path.name
+
+
 @pytest.mark.parametrize(
     ("code", "found"),
     [

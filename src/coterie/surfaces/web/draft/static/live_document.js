@@ -1,8 +1,8 @@
 // The document in the editor, shared with other browsers: local updates are sent with their version, remote ones are
 // received and rebased by CodeMirror. If the server no longer knows the version, the text is merged by a save.
 import { api, post, put } from "../shared/api.js";
-import {
 import { t } from "../shared/messages.js";
+import {
   ChangeSet, EditorState, EditorView, Transaction, collab, defaultKeymap, getSyncedVersion, highlightSpecialChars, history, historyKeymap, keymap,
   markdown, receiveUpdates, sendableUpdates,
 } from "../vendor/codemirror.min.js";
