@@ -71,6 +71,7 @@ from coterie.surfaces.web.shared.limits import (
 )
 from coterie.surfaces.web.shared.live_updates import router as live_router
 from coterie.surfaces.web.shared.login import LoginMiddleware, Sessions, login_routes
+from coterie.surfaces.web.shared.messages import LanguageMiddleware
 from coterie.surfaces.web.shared.templates import available_items
 from coterie.surfaces.web.story.live import router as chat_events_router
 from coterie.surfaces.web.story.model_panel import pages as model_panel_pages
@@ -272,6 +273,7 @@ def create_web(
         LoginMiddleware, sessions=sessions, guests=guests, keyed=("/overlay", *keyed), local_key=local_key
     )
     web.add_middleware(SecurityMiddleware, any_name=password is not None)
+    web.add_middleware(LanguageMiddleware)
     web.add_middleware(ErrorMiddleware)
     add_error_handlers(web)
     # Not by `include_router`: it would make every route anew at the first request, and match each request twice.

@@ -15,6 +15,7 @@ from coterie.modes.story import ITEM_KINDS, ImportedItem, ImportRun, Preview, Si
 from coterie.surfaces.web.shared.access import Confirmed
 from coterie.surfaces.web.shared.dependencies import SillyTavernDep
 from coterie.surfaces.web.shared.errors import ERROR_RESPONSES
+from coterie.surfaces.web.shared.messages import N_, gettext
 from coterie.surfaces.web.shared.templates import PageRouter, page_response
 from coterie.surfaces.web.story.schemas import RequestModel, ResponseModel
 
@@ -22,23 +23,23 @@ router = APIRouter(prefix="/imports", tags=["files"], responses=ERROR_RESPONSES)
 pages = PageRouter(prefix="/imports")
 
 KIND_LABELS = {
-    "preset": "Sampler presets",
-    "persona": "Personas",
-    "character": "Characters",
-    "expression": "Expressions",
-    "gallery picture": "Gallery pictures",
-    "lorebook": "Lorebooks",
-    "chat": "Chats",
-    "group": "Groups",
-    "group chat": "Group chats",
-    "quick replies": "Quick replies",
-    "other": "Other things",
+    "preset": N_("Sampler presets"),
+    "persona": N_("Personas"),
+    "character": N_("Characters"),
+    "expression": N_("Expressions"),
+    "gallery picture": N_("Gallery pictures"),
+    "lorebook": N_("Lorebooks"),
+    "chat": N_("Chats"),
+    "group": N_("Groups"),
+    "group chat": N_("Group chats"),
+    "quick replies": N_("Quick replies"),
+    "other": N_("Other things"),
 }
 OUTCOME_LABELS = {
-    "taken": "Imported",
-    "changed": "Imported with changes",
-    "known": "Here already",
-    "left": "Not imported",
+    "taken": N_("Imported"),
+    "changed": N_("Imported with changes"),
+    "known": N_("Here already"),
+    "left": N_("Not imported"),
 }
 
 
@@ -76,7 +77,7 @@ class PreviewResponse(ResponseModel):
         kinds = [
             PreviewKind(
                 kind=kind,
-                label=KIND_LABELS[kind],
+                label=gettext(KIND_LABELS[kind]),
                 items=number,
                 before=sum(item.kind == kind and item.before for item in preview.items),
             )

@@ -34,6 +34,7 @@ from coterie.surfaces.web.shared.dependencies import (
     read_upload,
 )
 from coterie.surfaces.web.shared.errors import ERROR_RESPONSES
+from coterie.surfaces.web.shared.messages import gettext
 from coterie.surfaces.web.shared.prose import clean_line, excerpt
 from coterie.surfaces.web.shared.templates import PageRouter, fragment_response, page_response
 from coterie.surfaces.web.story.schemas import DoneResponse, ResponseModel
@@ -289,7 +290,7 @@ async def edit(
         entries=entries,
         characters=[(one.id, clean_line(one.name)) for one in characters.all()],
         chats=chats,
-        chat_options=[("", "no chat"), *((chat, title) for _, chat, title in chats)],
+        chat_options=[("", gettext("no chat")), *((chat, title) for _, chat, title in chats)],
     )
 
 

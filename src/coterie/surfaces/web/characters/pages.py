@@ -47,6 +47,7 @@ from coterie.surfaces.web.shared.dependencies import (
     StoryDep,
     WorkspacesDep,
 )
+from coterie.surfaces.web.shared.messages import N_, gettext
 from coterie.surfaces.web.shared.prose import clean_line, excerpt
 from coterie.surfaces.web.shared.templates import PageRouter, fragment_response, page_response
 
@@ -204,13 +205,13 @@ class ActivityQueries:
 
 
 FIELDS = {
-    "name": "Name",
-    "persona": "Persona",
-    "traits": "Traits",
-    "backstory": "Backstory",
-    "initial_relationship": "How you know each other",
-    "voice_samples": "Voice samples",
-    "kickoff": "Opening prose",
+    "name": N_("Name"),
+    "persona": N_("Persona"),
+    "traits": N_("Traits"),
+    "backstory": N_("Backstory"),
+    "initial_relationship": N_("How you know each other"),
+    "voice_samples": N_("Voice samples"),
+    "kickoff": N_("Opening prose"),
 }
 
 
@@ -383,7 +384,9 @@ async def _proposal(story: StoryService, character: Character) -> OpeningProposa
         return await story.propose_opening(character.id)
     except CoterieError as error:
         empty = _by_hand(character)
-        return empty.model_copy(update={"notice": f"{error.what} Fill in what you like by hand."})
+        return empty.model_copy(
+            update={"notice": gettext("%(problem)s Fill in what you like by hand.", problem=error.what)}
+        )
 
 
 def _by_hand(character: Character) -> OpeningProposal:

@@ -44,7 +44,8 @@ from coterie.surfaces.web.shared.access import (
     open_to_guests,
 )
 from coterie.surfaces.web.shared.dependencies import CharactersDep, DraftDep, FeedDep
-from coterie.surfaces.web.shared.labels import NameCache, NamesDep, ReplyError, reply_error
+from coterie.surfaces.web.shared.labels import NameCache, NamesDep, ReplyError, proposal_state_label, reply_error
+from coterie.surfaces.web.shared.messages import N_, gettext
 from coterie.surfaces.web.shared.prose import clean_fragment, clean_line, excerpt
 from coterie.surfaces.web.shared.templates import PageRouter, fragment_response, hue_class, page_response, render
 
@@ -56,14 +57,14 @@ _MAX_DIFF_LINES = 2_000
 """The lines of a comparison that are shown of a document; a browser takes long for more."""
 HOW = {
     "exact": "",
-    "normalised": "Found with other white space or quotes",
-    "markup": "Found without Markdown’s signs",
-    "ellipsis": "Found across an ellipsis",
-    "fuzzy": "Found at the one place that is clearly nearest",
+    "normalised": N_("Found with other white space or quotes"),
+    "markup": N_("Found without Markdown’s signs"),
+    "ellipsis": N_("Found across an ellipsis"),
+    "fuzzy": N_("Found at the one place that is clearly nearest"),
 }
 MISSING = {
-    "absent": "These words are nowhere in the document.",
-    "ambiguous": "These words stand in more than one place.",
+    "absent": N_("These words are nowhere in the document."),
+    "ambiguous": N_("These words stand in more than one place."),
 }
 
 
@@ -236,8 +237,8 @@ def _notes(draft: DraftService, thread: Thread) -> Iterator[ThreadMessage]:
 
 def _became(change: Proposal) -> str:
     if change.state == "pending":
-        return "waits" if change.fresh else "stale" if change.placed else "not found"
-    return {"edited-and-accepted": "accepted, edited"}.get(change.state, change.state)
+        return gettext("waits") if change.fresh else gettext("stale") if change.placed else gettext("not found")
+    return gettext("accepted, edited") if change.state == "edited-and-accepted" else proposal_state_label(change.state)
 
 
 def from_timestamp(seconds: int) -> datetime:

@@ -40,6 +40,7 @@ from coterie.surfaces.web.shared.dependencies import (
     WorkspacesDep,
 )
 from coterie.surfaces.web.shared.labels import NameCache, NamesDep, job_label, reply_error, surface_label
+from coterie.surfaces.web.shared.messages import N_, gettext, ngettext
 from coterie.surfaces.web.shared.prose import clean_line, excerpt
 from coterie.surfaces.web.shared.templates import page_response
 from coterie.surfaces.web.story.live import Swipes, TurnView
@@ -107,11 +108,11 @@ class RecentActivity:
         items = [self._story_item(chat) for chat in self._story.chat_list.listed()]
         return _mode(
             ModeOverview(
-                "Stories",
+                N_("Stories"),
                 "/chats",
                 "book-open",
-                "Chat with a character that remembers, in a scene with a place and a clock.",
-                ("New chat", "/characters"),
+                N_("Chat with a character that remembers, in a scene with a place and a clock."),
+                (N_("New chat"), "/characters"),
             ),
             items,
         )
@@ -124,11 +125,11 @@ class RecentActivity:
         ]
         return _mode(
             ModeOverview(
-                "Drafts",
+                N_("Drafts"),
                 "/draft",
                 "file-text",
-                "Write documents with a character that proposes changes. Accept them with one key.",
-                ("New folder", "/draft"),
+                N_("Write documents with a character that proposes changes. Accept them with one key."),
+                (N_("New folder"), "/draft"),
             ),
             items,
         )
@@ -138,11 +139,11 @@ class RecentActivity:
         items = [_room(room) for room in opened if room.gateway.admission.last_number or room.state != "quiet"]
         return _mode(
             ModeOverview(
-                "Crowd",
+                N_("Crowd"),
                 "/crowd",
                 "radio",
-                "Chat rooms of AI viewers around a stream. You can join in.",
-                ("Open rooms", "/crowd"),
+                N_("Chat rooms of AI viewers around a stream. You can join in."),
+                (N_("Open rooms"), "/crowd"),
             ),
             items,
         )
@@ -152,11 +153,11 @@ class RecentActivity:
         items = [desk_item(self._store, self._desk, chat, names[chat.character]) for chat in self._desk.queries.chats()]
         return _mode(
             ModeOverview(
-                "Desk",
+                N_("Desk"),
                 "/desk",
                 "lamp-desk",
-                "Give a character a task. It works in the background, reports, and asks before sending anything.",
-                ("New task", "/desk"),
+                N_("Give a character a task. It works in the background, reports, and asks before sending anything."),
+                (N_("New task"), "/desk"),
             ),
             items,
         )
@@ -169,7 +170,7 @@ class RecentActivity:
             who=clean_line(self._story.participants.names(chat)[chat.host]),
             at=latest.at if latest else None,
             snippet=excerpt(latest.text) if latest else "",
-            mark="speaking" if self._story.replies.is_running(chat.room) else "",
+            mark=gettext("speaking") if self._story.replies.is_running(chat.room) else "",
             unread=ReadMarks(self._store).unread(chat.room),
         )
 
@@ -212,13 +213,16 @@ def desk_item(store: Store, desk: DeskService, chat: DeskChat, name: str) -> Rec
     processes = [one for one in desk.queries.status_processes(chat.room) if one.active]
     asks = sum(one.state == "waiting" for one in processes)
     busy = len(processes) - asks
+    mark = ngettext("%(count)s running", "%(count)s running", busy) if busy else ""
+    if asks:
+        mark = gettext("needs an answer")
     return RecentItem(
         title=clean_line(chat.title) or name,
         href=f"/desk/{chat.room.removeprefix('room:')}",
         who=name,
         at=latest.at if latest else None,
         snippet=excerpt(latest.text) if latest else "",
-        mark="needs an answer" if asks else f"{busy} running" if busy else "",
+        mark=mark,
         unread=ReadMarks(store).unread(chat.room),
     )
 
@@ -234,7 +238,7 @@ def _mode(mode: ModeOverview, items: list[RecentItem]) -> ModeOverview:
 
 
 def proposals(count: int) -> str:
-    return "1 proposal" if count == 1 else f"{count} proposals"
+    return ngettext("%(count)s proposal", "%(count)s proposals", count)
 
 
 def _room(room: CrowdRoom) -> RecentItem:
@@ -307,7 +311,11 @@ class InboxOverview:
         for asking in self._people.open_pairing_requests():
             name = clean_line(asking.name) or clean_line(asking.account)
             yield InboxItem(
-                "question", f"{name} asks for access", "/settings#people", "hand", where=surface_label(asking.surface)
+                "question",
+                gettext("%(name)s asks for access", name=name),
+                "/settings#people",
+                "hand",
+                where=surface_label(asking.surface),
             )
 
     def _desks(self, since: VisitEnd | None) -> Iterator[InboxItem]:
@@ -343,7 +351,7 @@ class InboxOverview:
         href = f"/chats/{chat.id}"
         return InboxItem(
             "reply",
-            f"{name} answered",
+            gettext("%(name)s answered", name=name),
             href,
             "book-open",
             name,
@@ -391,7 +399,7 @@ class InboxOverview:
             if message is not None:
                 yield InboxItem(
                     priority="reply",
-                    text=f"{message.name} answered",
+                    text=gettext("%(name)s answered", name=message.name),
                     href=f"/draft/threads/{thread.id}",
                     icon="file-text",
                     who="" if message.by_person else message.name,
@@ -405,9 +413,13 @@ class InboxOverview:
         if not dead:
             return iter(())
         first = job_label(dead[0].kind)
-        text = f"Failed: {clean_line(first)}" if len(dead) == 1 else f"{len(dead)} background jobs failed"
+        if len(dead) == 1:
+            text = gettext("Failed: %(job)s", job=clean_line(first))
+        else:
+            text = ngettext("%(count)s background jobs failed", "%(count)s background jobs failed", len(dead))
         detail = excerpt(redact(dead[0].error or ""), _DETAIL_LENGTH)
-        return iter([InboxItem("failure", text, "/ops", "triangle-alert", where="Status & costs", detail=detail)])
+        where = gettext("Status & costs")
+        return iter([InboxItem("failure", text, "/ops", "triangle-alert", where=where, detail=detail)])
 
     async def _crowds(self, since: VisitEnd) -> list[InboxItem]:
         items = []
@@ -415,30 +427,37 @@ class InboxOverview:
             room = await self._crowd.room(name)
             messages = [one for one in room.gateway.latest(1_000) if one.ts > since.at.timestamp() * 1_000]
             if messages:
-                count = (
-                    f"{len(messages)} message{'' if len(messages) == 1 else 's'}"
-                    if len(messages) < 1_000
-                    else "1,000 and more"
-                )
-                text = f"{count} in {clean_line(room.rules.title)}"
+                title = clean_line(room.rules.title)
+                if len(messages) < 1_000:
+                    text = ngettext(
+                        "%(count)s message in %(room)s", "%(count)s messages in %(room)s", len(messages), room=title
+                    )
+                else:
+                    text = gettext("1,000 and more in %(room)s", room=title)
                 items.append(InboxItem("info", text, f"/crowd/{name}", "radio"))
         return items
 
     def _spent(self, since: VisitEnd) -> Iterator[InboxItem]:
         calls, usd = UsageQueries(self._store).total_since(since.event)
         if usd > 0:
-            amount = f"${usd:.2f}" if usd >= 0.01 else "Less than a cent"
-            text = f"{amount} spent on {calls} call{'' if calls == 1 else 's'} to models"
+            amount = f"${usd:.2f}" if usd >= 0.01 else gettext("Less than a cent")
+            text = ngettext(
+                "%(amount)s spent on %(count)s call to models",
+                "%(amount)s spent on %(count)s calls to models",
+                calls,
+                amount=amount,
+            )
             yield InboxItem("info", text, "/ops", "coins")
 
 
 def _question(chat: DeskChat, name: str, process: Process) -> InboxItem:
-    asks = "asks for your approval" if process.needs_confirmation else "asks a question"
+    if process.needs_confirmation:
+        text = gettext("%(name)s asks for your approval", name=name)
+    else:
+        text = gettext("%(name)s asks a question", name=name)
     detail = shorten(clean_line(redact(process.result).replace("\n", " ")), _DETAIL_LENGTH, placeholder=" …")
     where = clean_line(chat.title)
-    return InboxItem(
-        "question", f"{name} {asks}", _desk_address(chat), "circle-help", name, where, detail, process.last_activity
-    )
+    return InboxItem("question", text, _desk_address(chat), "circle-help", name, where, detail, process.last_activity)
 
 
 def _finished(processes: Iterable[Process], since: datetime | None) -> list[Process]:
@@ -449,11 +468,29 @@ def _finished(processes: Iterable[Process], since: datetime | None) -> list[Proc
 
 def _desk_result(chat: DeskChat, name: str, turns: list[Turn], finished: list[Process]) -> InboxItem:
     failed = [each for each in finished if each.state == "failed"]
-    text = f"{name} replied"
+    text = gettext("%(name)s replied", name=name)
     if failed:
-        text = f"{name} could not finish {_things(len(failed))}"
+        text = (
+            gettext("%(name)s could not finish some work", name=name)
+            if len(failed) == 1
+            else ngettext(
+                "%(name)s could not finish %(count)s pieces of work",
+                "%(name)s could not finish %(count)s pieces of work",
+                len(failed),
+                name=name,
+            )
+        )
     elif finished:
-        text = f"{name} finished {_things(len(finished))}"
+        text = (
+            gettext("%(name)s finished some work", name=name)
+            if len(finished) == 1
+            else ngettext(
+                "%(name)s finished %(count)s pieces of work",
+                "%(name)s finished %(count)s pieces of work",
+                len(finished),
+                name=name,
+            )
+        )
     detail, at = (turns[-1].text, turns[-1].at) if turns else (redact(finished[-1].result), finished[-1].ended)
     where = clean_line(chat.title)
     return InboxItem(
@@ -461,16 +498,18 @@ def _desk_result(chat: DeskChat, name: str, turns: list[Turn], finished: list[Pr
     )
 
 
-def _things(count: int) -> str:
-    return "some work" if count == 1 else f"{count} pieces of work"
-
-
 def _desk_address(chat: DeskChat) -> str:
     return f"/desk/{chat.room.removeprefix('room:')}"
 
 
 def _proposed(one: PendingDocument, title: str, authors: list[str], folder: str) -> InboxItem:
-    text = f"{' and '.join(authors)} left {proposals(one.count)} for {title}"
+    text = ngettext(
+        "%(names)s left %(count)s proposal for %(title)s",
+        "%(names)s left %(count)s proposals for %(title)s",
+        one.count,
+        names=gettext(" and ").join(authors),
+        title=title,
+    )
     href = document_url(one.workspace, one.document, one.branch)
     return InboxItem("question", text, href, "file-text", authors[0], folder, at=one.latest)
 

@@ -20,6 +20,7 @@ from coterie.surfaces.web.shared.dependencies import (
     read_upload,
 )
 from coterie.surfaces.web.shared.errors import ERROR_RESPONSES
+from coterie.surfaces.web.shared.messages import gettext
 from coterie.surfaces.web.shared.prose import clean_line
 from coterie.surfaces.web.shared.templates import PageRouter, page_response
 from coterie.surfaces.web.story.schemas import DoneResponse, PersonaChoice, RequestModel, ResponseModel
@@ -115,7 +116,7 @@ pages = PageRouter(prefix="/personas")
 
 @pages.get("")
 async def page(characters: CharactersDep, personas: PersonasDep, request: Request) -> Response:
-    profile = ("", f"{clean_line(characters.owner().name)} (your profile)")
+    profile = ("", gettext("%(name)s (your profile)", name=clean_line(characters.owner().name)))
     return page_response(
         request,
         "settings/personas.html",

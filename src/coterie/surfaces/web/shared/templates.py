@@ -13,7 +13,7 @@ import json
 from collections.abc import Callable, Iterable
 from contextvars import ContextVar
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import UTC, date, datetime
 from functools import cache
 from typing import Any
 
@@ -29,8 +29,17 @@ from starlette.types import Scope
 
 from coterie import __version__
 from coterie.base.values import clamp_time
-from coterie.surfaces.web.shared import assets
-from coterie.surfaces.web.shared.labels import job_label, score_part_label
+from coterie.surfaces.web.shared import assets, messages
+from coterie.surfaces.web.shared.labels import (
+    job_label,
+    memory_type_label,
+    proposal_match_label,
+    proposal_state_label,
+    score_part_label,
+    summary_label,
+    trait_label,
+)
+from coterie.surfaces.web.shared.messages import N_, gettext
 from coterie.surfaces.web.shared.prose import (
     clean_fragment,
     clean_line,
@@ -60,14 +69,14 @@ class NavigationItem:
 
 
 NAVIGATION_ITEMS = (
-    NavigationItem("/chats", "Stories", "book-open", "c", mode=True),
-    NavigationItem("/draft", "Drafts", "file-text", "d", mode=True),
-    NavigationItem("/crowd", "Crowd", "radio", "w", mode=True),
-    NavigationItem("/desk", "Desk", "lamp-desk", "t", mode=True),
-    NavigationItem("/characters", "Characters", "users-round", "p"),
-    NavigationItem("/memory", "Memory", "brain", "m"),
-    NavigationItem("/ops", "Status & costs", "activity", "o"),
-    NavigationItem("/settings", "Settings", "settings", "s"),
+    NavigationItem("/chats", N_("Stories"), "book-open", "c", mode=True),
+    NavigationItem("/draft", N_("Drafts"), "file-text", "d", mode=True),
+    NavigationItem("/crowd", N_("Crowd"), "radio", "w", mode=True),
+    NavigationItem("/desk", N_("Desk"), "lamp-desk", "t", mode=True),
+    NavigationItem("/characters", N_("Characters"), "users-round", "p"),
+    NavigationItem("/memory", N_("Memory"), "brain", "m"),
+    NavigationItem("/ops", N_("Status & costs"), "activity", "o"),
+    NavigationItem("/settings", N_("Settings"), "settings", "s"),
 )
 
 
@@ -108,7 +117,8 @@ find_portrait: ContextVar[Callable[[str], str]] = ContextVar("find_portrait", de
 
 
 @cache
-def _environment() -> Environment:
+def template_environment() -> Environment:
+    """The environment of all templates."""
     package = "coterie.surfaces.web"
     features = {name: PackageLoader(package, f"{name}/templates") for name in assets.FEATURES}
     components = PackageLoader(package, "shared/components")
@@ -119,8 +129,21 @@ def _environment() -> Environment:
         lstrip_blocks=True,
         undefined=StrictUndefined,
         auto_reload=False,
+        extensions=["jinja2.ext.i18n"],
+    )
+    jinja.install_gettext_callables(  # type: ignore[attr-defined]
+        messages.catalogue_gettext,
+        messages.catalogue_ngettext,
+        newstyle=True,
+        pgettext=messages.catalogue_pgettext,
+        npgettext=messages.catalogue_npgettext,
     )
     jinja.globals.update(
+        _=messages.gettext,
+        _n=messages.ngettext,
+        _p=messages.pgettext,
+        language=messages.current_language,
+        script_messages=messages.script_messages,
         asset=assets.asset_url,
         modules=assets.module_urls,
         on_a_phone=PHONE_ITEMS,
@@ -139,7 +162,14 @@ def _environment() -> Environment:
         show_invisible=show_invisible,
         iso_time=iso_timestamp,
         story_time=story_time,
-        kind_of_memory=lambda kind: (kind, kind.replace("_", " ").capitalize()),
+        full_day=full_day,
+        month_day=month_day,
+        kind_of_memory=lambda kind: (kind, memory_type_label(kind).capitalize()),
+        memory_type=memory_type_label,
+        proposal_match=proposal_match_label,
+        proposal_state=proposal_state_label,
+        summary_label=summary_label,
+        trait_label=trait_label,
         score_part=score_part_label,
         job_label=job_label,
         trusted_html=Markup,
@@ -151,7 +181,7 @@ def _environment() -> Environment:
 
 def render(name: str, /, **context: Any) -> str:
     """A template, or a fragment of a page, as HTML."""
-    return _environment().get_template(name).render(**context)
+    return template_environment().get_template(name).render(**context)
 
 
 def page_response(request: Request, name: str, /, *, status: int = 200, **context: Any) -> HTMLResponse:
@@ -184,10 +214,33 @@ def iso_timestamp(at: datetime) -> str:
     return _showable(at).isoformat(timespec="seconds")
 
 
+_WEEKDAYS = (
+    *(N_("Monday"), N_("Tuesday"), N_("Wednesday"), N_("Thursday")),
+    *(N_("Friday"), N_("Saturday"), N_("Sunday")),
+)
+_MONTHS = (
+    *(N_("January"), N_("February"), N_("March"), N_("April"), N_("May"), N_("June")),
+    *(N_("July"), N_("August"), N_("September"), N_("October"), N_("November"), N_("December")),
+)
+
+
 def story_time(at: datetime) -> str:
     """A time in the fiction, which has no time zone."""
     at = _showable(at)
-    return f"{at:%A} {at.day} {at:%B}, {at:%H:%M}"
+    return gettext("%(weekday)s %(day)s %(month)s, %(time)s", **_day_names(at), time=f"{at:%H:%M}")
+
+
+def full_day(day: date) -> str:
+    return gettext("%(weekday)s %(day)s %(month)s %(year)s", **_day_names(day), year=day.year)
+
+
+def month_day(day: date) -> str:
+    return gettext("%(day)s %(month)s", **_day_names(day))
+
+
+def _day_names(day: date) -> dict[str, object]:
+    weekday, month = gettext(_WEEKDAYS[day.weekday()]), gettext(_MONTHS[day.month - 1])
+    return {"weekday": weekday, "day": day.day, "month": month}
 
 
 def _showable(at: datetime) -> datetime:

@@ -67,6 +67,7 @@ from coterie.surfaces.web.shared.dependencies import (
 )
 from coterie.surfaces.web.shared.errors import ERROR_RESPONSES
 from coterie.surfaces.web.shared.labels import ReplyError, reply_error
+from coterie.surfaces.web.shared.messages import N_, current_language, gettext
 from coterie.surfaces.web.shared.prose import NOTE_MARKER, clean_line, render_block, split_blocks
 from coterie.surfaces.web.shared.templates import render
 from coterie.surfaces.web.story.schemas import ChatResponse, TurnResponse
@@ -133,15 +134,17 @@ class TurnView:
     pictures: tuple[TurnPicture, ...] = ()
 
     def html(self) -> str:
-        return (_cached_html if len(self.text) <= _LONG_TEXT else _html)(self)
+        return _cached_html(self, current_language()) if len(self.text) <= _LONG_TEXT else _html(self)
 
 
 def _html(turn: TurnView) -> str:
     return render("story/turn.html", turn=turn)
 
 
-_cached_html = lru_cache(maxsize=4_096)(_html)
-"""Most turns never change again, and every tab and reload asks for the same ones."""
+@lru_cache(maxsize=4_096)
+def _cached_html(turn: TurnView, _language: str) -> str:
+    """Most turns never change again, and every tab and reload asks for the same ones."""
+    return _html(turn)
 
 
 @dataclass(frozen=True)
@@ -158,10 +161,10 @@ class Speakers:
 
 
 _FAILED_ANALYSES = {
-    "refused": "the model refused to answer",
-    "not_json": "the model did not answer in the right form",
-    "not_the_schema": "the model did not answer in the right form",
-    "unavailable": "no model answered",
+    "refused": N_("the model refused to answer"),
+    "not_json": N_("the model did not answer in the right form"),
+    "not_the_schema": N_("the model did not answer in the right form"),
+    "unavailable": N_("no model answered"),
 }
 
 
@@ -185,7 +188,7 @@ class TurnRenderer:
         return self._story.timeline.turn(room, turn_id)
 
     def speakers(self, room: str) -> Speakers:
-        known, key = self._feed.shared.current(), ("speakers", room)
+        known, key = self._feed.shared.current(), ("speakers", room, current_language())
         if key not in known:
             known[key] = self._read_speakers(room)
         found: Speakers = known[key]
@@ -284,7 +287,7 @@ class TurnRenderer:
             # A participant who left is still named where they spoke.
             characters = {character.id: character.name for character in self._characters.all()}
             people = {person.id: person.name for person in self._people.all()}
-            speakers.names[entity] = clean_line({**people, **characters}.get(entity, "Somebody"))
+            speakers.names[entity] = clean_line({**people, **characters}.get(entity, gettext("Somebody")))
         return speakers.names[entity]
 
 

@@ -21,6 +21,7 @@ from coterie.surfaces.web.shared.dependencies import (
     read_upload,
 )
 from coterie.surfaces.web.shared.errors import ERROR_RESPONSES
+from coterie.surfaces.web.shared.messages import N_, gettext
 from coterie.surfaces.web.shared.prose import clean_line
 from coterie.surfaces.web.shared.templates import PageRouter, fragment_response
 from coterie.surfaces.web.story.schemas import RequestModel, ResponseModel
@@ -30,16 +31,16 @@ pages = PageRouter(prefix="/chats")
 
 # name → label, step and hint of the fields of the panel
 _NUMBERS = {
-    "temperature": ("Temperature", "0.05", "Higher is more varied."),
-    "top_p": ("Top P", "0.01", "The most likely words that together have this probability."),
-    "top_k": ("Top K", "1", "Only so many of the most likely words."),
-    "min_p": ("Min P", "0.01", "Words at least this likely, compared with the likeliest."),
-    "repetition_penalty": ("Repetition penalty", "0.01", "Above 1, repeated words are less likely."),
-    "presence_penalty": ("Presence penalty", "0.05", "Above 0, words that occurred are less likely."),
-    "frequency_penalty": ("Frequency penalty", "0.05", "Above 0, frequent words are less likely."),
-    "dry_multiplier": ("DRY", "0.05", "How strongly repeated phrases are avoided."),
-    "seed": ("Seed", "1", "The same seed gives the same answer."),
-    "max_tokens": ("Longest reply, in tokens", "1", ""),
+    "temperature": (N_("Temperature"), "0.05", N_("Higher is more varied.")),
+    "top_p": (N_("Top P"), "0.01", N_("The most likely words that together have this probability.")),
+    "top_k": (N_("Top K"), "1", N_("Only so many of the most likely words.")),
+    "min_p": (N_("Min P"), "0.01", N_("Words at least this likely, compared with the likeliest.")),
+    "repetition_penalty": (N_("Repetition penalty"), "0.01", N_("Above 1, repeated words are less likely.")),
+    "presence_penalty": (N_("Presence penalty"), "0.05", N_("Above 0, words that occurred are less likely.")),
+    "frequency_penalty": (N_("Frequency penalty"), "0.05", N_("Above 0, frequent words are less likely.")),
+    "dry_multiplier": (N_("DRY"), "0.05", N_("How strongly repeated phrases are avoided.")),
+    "seed": (N_("Seed"), "1", N_("The same seed gives the same answer.")),
+    "max_tokens": (N_("Longest reply, in tokens"), "1", ""),
 }
 
 
@@ -136,7 +137,11 @@ async def panel(story: StoryDep, models: ModelsDep, characters: CharactersDep, c
     parts: dict[str, int] = {}
     for part in prompt.parts:
         parts[part.tier] = parts.get(part.tier, 0) + part.tokens
-    labels = {"must": "Always included", "should": "If it fits", "nice": "While there is room"}
+    labels = {
+        "must": gettext("Always included"),
+        "should": gettext("If it fits"),
+        "nice": gettext("While there is room"),
+    }
     return fragment_response(
         "story/model_panel.html",
         chat=story_chat,

@@ -25,6 +25,7 @@ from coterie.surfaces.web.shared.dependencies import (
     StoryDep,
 )
 from coterie.surfaces.web.shared.labels import DisplayNamesDep
+from coterie.surfaces.web.shared.messages import N_, gettext
 from coterie.surfaces.web.shared.prose import clean_line, excerpt, show_invisible
 from coterie.surfaces.web.shared.templates import PageRouter, fragment_response, page_response
 from coterie.surfaces.web.story.live import TurnRendererDep
@@ -55,7 +56,12 @@ class ChatRow:
 
 View = Literal["active", "archived", "deleted"]
 Sort = Literal["latest", "title", "created", "unread"]
-_SORT_LABELS: dict[str, str] = {"latest": "Latest", "title": "Title", "created": "Newest", "unread": "Unread"}
+_SORT_LABELS: dict[str, str] = {
+    "latest": N_("Latest"),
+    "title": N_("Title"),
+    "created": N_("Newest"),
+    "unread": N_("Unread"),
+}
 
 
 @router.get("")
@@ -82,7 +88,7 @@ async def chats(
         meet=meet,
         view=view,
         sort=sort,
-        sorts=list(_SORT_LABELS.items()),
+        sorts=[(key, gettext(label)) for key, label in _SORT_LABELS.items()],
         tag=tag,
         tags=sorted({one for tags in story.chat_list.tags().values() for one in tags}),
         q=q,
@@ -156,7 +162,7 @@ async def show(
         before=before,
         at=at,
         quick_replies=story.bookmarks.quick_replies(),
-        personas=[("", f"{clean_line(characters.owner().name)} (your profile)")]
+        personas=[("", gettext("%(name)s (your profile)", name=clean_line(characters.owner().name)))]
         + [(one.id, clean_line(one.name)) for one in personas.all()],
         spent=_spent(models),
         **await _scenery(story, pictures, story_chat),
@@ -286,15 +292,22 @@ def _spent(models: Models) -> str:
     """Today's spending, for the status line."""
     total = models.ledger.total()
     if not total.usd_micros:
-        return "nothing spent today"
-    return f"{'about ' if total.assumed_micros else ''}${total.usd_micros / 1e6:.2f} today"
+        return gettext("nothing spent today")
+    dollars = f"{total.usd_micros / 1e6:.2f}"
+    if total.assumed_micros:
+        return gettext("about $%(dollars)s today", dollars=dollars)
+    return gettext("$%(dollars)s today", dollars=dollars)
 
 
 # The prompt inspector: the exact prompt of a reply, what was left out, and why. Secrets are redacted.
 
 
 prompt_pages = PageRouter(prefix="/chats")
-_TIERS = {"must": "Always included", "should": "Included if it fits", "nice": "Included while there is room"}
+_TIERS = {
+    "must": N_("Always included"),
+    "should": N_("Included if it fits"),
+    "nice": N_("Included while there is room"),
+}
 
 
 @dataclass(frozen=True)
@@ -350,7 +363,7 @@ class _Labels:
         try:
             said_turn = self._story.timeline.turn(self._chat.room, turn)
         except NoSuchTurn:
-            return "removed since"
+            return gettext("removed since")
         return self._story.participants.name(self._names, said_turn.speaker)
 
 

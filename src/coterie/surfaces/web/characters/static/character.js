@@ -3,6 +3,7 @@ import { all, on, one } from "../shared/dom.js";
 import { api, post, remove } from "../shared/api.js";
 import { toast } from "../shared/toast.js";
 import { showError } from "../shared/errors.js";
+import { t } from "../shared/messages.js";
 
 const path = `/characters/${one("[data-pictures]").dataset.pictures}/pictures`;
 
@@ -50,7 +51,7 @@ on("click", "[data-remove-picture]", async (_, button) => {
     await remove(`${path}/${use}/${encodeURIComponent(name)}`);
     button.closest("figure").remove();
     all("[data-remove-picture]").at(0)?.focus();
-    toast("Picture removed.", { action: "Undo", act: () => post(path, { use, name, picture }).then(() => location.reload(), showError) });
+    toast(t("Picture removed."), { action: t("Undo"), act: () => post(path, { use, name, picture }).then(() => location.reload(), showError) });
   } catch (error) {
     showError(error);
   }

@@ -2,6 +2,7 @@
 import { all, on, one } from "../shared/dom.js";
 import { get, post } from "../shared/api.js";
 import { showError } from "../shared/errors.js";
+import { plural, t } from "../shared/messages.js";
 
 const choose = one("#import-folder");
 const preview = one("#import-preview");
@@ -26,7 +27,7 @@ async function show(wanted) {
 function kindItem({ kind, label, items, before }) {
   const box = Object.assign(document.createElement("input"), { type: "checkbox", name: "kinds", value: kind, checked: true });
   const line = document.createElement("label");
-  const known = before ? ` (${before} imported before)` : "";
+  const known = before ? ` (${plural("{count} imported before", "{count} imported before", before)})` : "";
   line.append(box, ` ${label}: ${items.toLocaleString()}${known}`);
   const item = document.createElement("li");
   item.append(line);
@@ -67,7 +68,7 @@ if (progress) {
     try {
       const run = await get(`/imports/${progress.dataset.import}`);
       one("progress", progress).value = run.done;
-      one(".numbers", progress).textContent = `${run.done.toLocaleString()} of ${run.items.toLocaleString()}`;
+      one(".numbers", progress).textContent = t("{done} of {most}", { done: run.done.toLocaleString(), most: run.items.toLocaleString() });
       if (run.ended) location.reload();
     } catch (error) {
       if (error.status) clearInterval(timer);

@@ -3,6 +3,7 @@ import { all, nodes, on, one } from "../shared/dom.js";
 import { api, post, put, remove } from "../shared/api.js";
 import { toast } from "../shared/toast.js";
 import { showError } from "../shared/errors.js";
+import { t } from "../shared/messages.js";
 
 const page = one("#lorebook");
 const path = page ? `/lorebooks/${page.dataset.book}` : "";
@@ -28,7 +29,7 @@ document.addEventListener("toggle", (event) => {
 
 on("click", "[data-add-entry]", () =>
   run(async () => {
-    const { entry } = await post(`${path}/entries`, { name: "New entry" });
+    const { entry } = await post(`${path}/entries`, { name: t("New entry") });
     location.hash = `entry-${entry}`;
     location.reload();
   }),
@@ -38,8 +39,8 @@ on("click", "[data-remove-entry]", (_, button) =>
     const entry = button.closest(".lore-entry");
     const removed = await remove(`${path}/entries/${button.dataset.removeEntry}`);
     entry.hidden = true;
-    toast("Entry removed.", {
-      action: "Undo",
+    toast(t("Entry removed."), {
+      action: t("Undo"),
       act: async () => {
         await post(`${path}/entries/restore`, removed);
         entry.hidden = false;
@@ -57,14 +58,14 @@ on("click", "[data-delete-book]", () =>
 on("form:done", ".lore-entry form", (_, form) => {
   const entry = form.closest(".lore-entry");
   entry.classList.toggle("lore-off", !form.elements.enabled.checked);
-  one("summary strong", entry).textContent = form.elements.name.value || form.elements.keys.value.split("\n").slice(0, 3).join(", ") || "Without a name";
+  one("summary strong", entry).textContent = form.elements.name.value || form.elements.keys.value.split("\n").slice(0, 3).join(", ") || t("Without a name");
 });
 on("change", "#use input", (_, input) => {
   const chosen = (name) => all(`input[name=${name}]:checked`, input.form).map((box) => box.value);
   const use = { everywhere: input.form.elements.everywhere.checked, characters: chosen("characters"), chats: chosen("chats") };
   run(async () => {
     await put(`${path}/use`, use);
-    toast("Saved.", { kind: "success", seconds: 2 });
+    toast(t("Saved."), { kind: "success", seconds: 2 });
   });
 });
 on("submit", "#preview", (event, form) => {
@@ -82,7 +83,7 @@ function shown(entry) {
   const name = document.createElement("strong");
   name.textContent = entry.name;
   const why = document.createElement("span");
-  why.textContent = entry.fires ? `used: ${entry.why}` : `not used: ${entry.why}`;
+  why.textContent = entry.fires ? t("used: {why}", { why: entry.why }) : t("not used: {why}", { why: entry.why });
   item.append(name, " ", why);
   return item;
 }
@@ -91,7 +92,7 @@ const deleted = new URLSearchParams(location.search).get("deleted");
 if (deleted) {
   history.replaceState(null, "", location.pathname);
   const undo = async () => location.assign(`/lorebooks/${(await api("POST", `/lorebooks/${deleted}/restore`)).id}`);
-  toast("Lorebook deleted.", { action: "Undo", act: undo, seconds: 30 });
+  toast(t("Lorebook deleted."), { action: t("Undo"), act: undo, seconds: 30 });
 }
 const wanted = location.hash && page && document.getElementById(location.hash.slice(1));
 if (wanted) {

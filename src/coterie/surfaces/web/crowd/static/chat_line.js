@@ -1,5 +1,7 @@
 // One line of a crowd's chat. Whatever people and models wrote becomes text nodes, never markup.
 
+import { t } from "../shared/messages.js";
+
 const HUES = 24;
 
 export function lines({ hues = {}, emotes = [], you = "" } = {}) {
@@ -14,7 +16,7 @@ export function lines({ hues = {}, emotes = [], you = "" } = {}) {
     if (message.author.kind === "system") row.classList.add("line-system");
     if (message.reply_to) {
       const sign = part("line-reply", "↳");
-      sign.setAttribute("aria-label", "answers");
+      sign.setAttribute("aria-label", t("answers"));
       row.append(sign);
     }
     for (const badge of message.author.badges ?? []) row.append(part("line-badge", badge));

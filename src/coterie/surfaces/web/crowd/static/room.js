@@ -8,6 +8,7 @@ import { LiveRoom } from "./live_room.js";
 import { lines } from "./chat_line.js";
 import { context, trends } from "./stream.js";
 import { VirtualList } from "../shared/virtual_list.js";
+import { plural, t } from "../shared/messages.js";
 
 const crowd = one("#crowd");
 const room = crowd.dataset.room;
@@ -45,11 +46,11 @@ function remove(id) {
 
 function tally() {
   const last = list.length ? list.at(list.length - 1).number : 0;
-  one("#crowd-count").textContent = last ? `${last.toLocaleString()} messages` : "";
+  one("#crowd-count").textContent = last ? plural("{count} messages", "{count} messages", last, { count: last.toLocaleString() }) : "";
   one("#crowd-empty").hidden = list.length > 0;
   const pill = one("#crowd-pill");
   pill.hidden = list.sticks;
-  one("span", pill).textContent = behind ? `${behind.toLocaleString()} new` : "Latest";
+  one("span", pill).textContent = behind ? plural("{count} new", "{count} new", behind, { count: behind.toLocaleString() }) : t("Latest");
 }
 
 list.onstick = (sticks) => {
@@ -95,7 +96,7 @@ function answer(id, name = "") {
   reply = id;
   const note = one("#crowd-reply-to");
   note.hidden = !id;
-  note.textContent = id ? `Answering ${name}` : "";
+  note.textContent = id ? t("Answering {name}", { name }) : "";
   if (id) {
     const field = one("#crowd-line");
     field.value = `@${name} ${field.value.replace(/^@\S+\s*/, "")}`;
@@ -152,13 +153,13 @@ on("click", "[data-member]", (_, button) => {
 });
 on("click", "[data-revert]", async (_, button) => {
   const name = button.closest("[data-person]").dataset.person;
-  await attempt(() => post(`${base}/people/${name}/revert`, { to: Number(button.dataset.revert) }), `${name} is as they were then, from the next session on.`);
+  await attempt(() => post(`${base}/people/${name}/revert`, { to: Number(button.dataset.revert) }), t("{name} is as they were then, from the next session on.", { name }));
   lookAt(name);
 });
 on("click", "[data-freeze]", async (_, button) => {
   const name = button.closest("[data-person]").dataset.person;
   const frozen = button.dataset.freeze === "true";
-  await attempt(() => post(`${base}/people/${name}/freeze`, { frozen }), frozen ? `${name} stays as they are.` : `${name} may change again.`);
+  await attempt(() => post(`${base}/people/${name}/freeze`, { frozen }), frozen ? t("{name} stays as they are.", { name }) : t("{name} may change again.", { name }));
 });
 
 on("click", "[data-meets]", async (_, button) => {
@@ -174,20 +175,21 @@ on("click", "[data-meets]", async (_, button) => {
 const rule = (data, saying, undo) => attempt(() => post(`${base}/rulings`, data), saying, undo);
 on("click", "[data-rules]", (_, button) => {
   const { rules: what, who } = button.dataset;
-  const back = what === "pardon" ? null : () => rule({ what: "pardon", who }, `${who} may speak again.`);
-  rule({ what, who, ...(what === "timeout" ? { seconds: 60 } : {}) }, { timeout: `${who} is timed out for a minute.`, ban: `${who} is banned.`, pardon: `${who} may speak again.` }[what], back);
+  const back = what === "pardon" ? null : () => rule({ what: "pardon", who }, t("{name} may speak again.", { name: who }));
+  const said = { timeout: t("{name} is timed out for a minute.", { name: who }), ban: t("{name} is banned.", { name: who }), pardon: t("{name} may speak again.", { name: who }) };
+  rule({ what, who, ...(what === "timeout" ? { seconds: 60 } : {}) }, said[what], back);
 });
 on("change", "[data-ruling]", (_, field) => {
   const what = field.dataset.ruling;
-  if (what === "slow") return rule({ what, seconds: Number(field.value) }, Number(field.value) ? `Slow mode: ${field.value} s.` : "Slow mode is off.");
-  if (what === "followers") return rule({ what, on: field.checked }, field.checked ? "Followers only." : "Everybody may chat.");
-  return rule({ what: field.checked ? "kill" : "revive" }, field.checked ? "The room is switched off." : "The room is on again.");
+  if (what === "slow") return rule({ what, seconds: Number(field.value) }, Number(field.value) ? t("Slow mode: {seconds} s.", { seconds: field.value }) : t("Slow mode is off."));
+  if (what === "followers") return rule({ what, on: field.checked }, field.checked ? t("Followers only.") : t("Everybody may chat."));
+  return rule({ what: field.checked ? "kill" : "revive" }, field.checked ? t("The room is switched off.") : t("The room is on again."));
 });
 
 async function attempt(act, saying, undo = null) {
   try {
     await act();
-    toast(saying, { seconds: 5, ...(undo ? { action: "Undo", act: undo } : {}) });
+    toast(saying, { seconds: 5, ...(undo ? { action: t("Undo"), act: undo } : {}) });
   } catch (error) {
     showError(error);
   }
@@ -227,17 +229,17 @@ on("submit", "#crowd-start-form", async (event, form) => {
   await attempt(async () => {
     await post(`${base}/start`, data);
     form.closest("dialog").close();
-  }, "Session started.");
+  }, t("Session started."));
 });
-on("click", "#crowd-stop-button", () => attempt(() => post(`${base}/stop`), "Session stopped."));
+on("click", "#crowd-stop-button", () => attempt(() => post(`${base}/stop`), t("Session stopped.")));
 
 function state(data) {
   const badge = one("#crowd-state");
   badge.dataset.state = data.state;
-  badge.textContent = { quiet: "stopped", waking: "loading the model", live: "live" }[data.state];
+  badge.textContent = { quiet: t("stopped"), waking: t("loading the model"), live: t("live") }[data.state];
   one("#crowd-start-button").hidden = data.state !== "quiet";
   one("#crowd-stop-button").hidden = data.state === "quiet";
-  one("#crowd-pace").textContent = `${data.personas.length} members`;
+  one("#crowd-pace").textContent = plural("{count} members", "{count} members", data.personas.length);
   const problem = [data.error, data.config_error].filter(Boolean).join(" ");
   Object.assign(one("#crowd-problem"), { hidden: !problem, textContent: problem });
 }
@@ -265,7 +267,7 @@ new LiveRoom(
   (up) => {
     const live = one("[data-live]");
     live.dataset.state = up ? "live" : "offline";
-    live.textContent = up ? "Live" : "Coterie is not reachable; retrying";
+    live.textContent = up ? t("Live") : t("Coterie is not reachable; retrying");
   },
 );
 

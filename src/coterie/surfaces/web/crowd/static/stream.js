@@ -1,11 +1,21 @@
 // The stream panel of a room: transcript, events, and statistics of the chat.
 import { one } from "../shared/dom.js";
+import { t } from "../shared/messages.js";
 
 const MAX_LINES = 200;
 const MAX_EVENTS = 6;
 const WAVE = 120;
-const KINDS = { chat_question: "asked the chat", hype: "hype", win: "won", fail: "went wrong", clutch: "just so", topic_change: "new topic", scene_change: "new scene", raid: "raid" };
-const moods = (mood) => (mood > 0.35 ? "delighted" : mood > 0.1 ? "cheerful" : mood < -0.35 ? "gloomy" : mood < -0.1 ? "uneasy" : "calm");
+const KINDS = {
+  chat_question: t("asked the chat"),
+  hype: t("hype"),
+  win: t("won"),
+  fail: t("went wrong"),
+  clutch: t("just so"),
+  topic_change: t("new topic"),
+  scene_change: t("new scene"),
+  raid: t("raid"),
+};
+const moods = (mood) => (mood > 0.35 ? t("delighted") : mood > 0.1 ? t("cheerful") : mood < -0.35 ? t("gloomy") : mood < -0.1 ? t("uneasy") : t("calm"));
 const velocities = [];
 const seen = new Set();
 

@@ -4,6 +4,7 @@ import { api, post, put, remove } from "../shared/api.js";
 import { Composer } from "../shared/composer.js";
 import { listen } from "../shared/live_updates.js";
 import { showError } from "../shared/errors.js";
+import { t } from "../shared/messages.js";
 
 const page = one("#desk");
 const chat = page.dataset.chat;
@@ -25,7 +26,7 @@ listen({ [chat]: Number(page.dataset.at), instance: Number(page.dataset.at) }, o
 function onMessage(message) {
   if (message.name === "open" || message.name === "lost") {
     live.dataset.state = message.name === "open" ? "live" : "failed";
-    live.textContent = message.name === "open" ? "Live" : "Not connected; retrying";
+    live.textContent = message.name === "open" ? t("Live") : t("Not connected; retrying");
     if (message.name === "open") refresh();
   } else if (message.chat === chat) refresh();
 }
@@ -59,7 +60,7 @@ function markRead() {
 }
 
 function showSpending() {
-  one("#spent").textContent = `${one("#spent-today")?.textContent ?? ""} today`;
+  one("#spent").textContent = t("{spent} today", { spent: one("#spent-today")?.textContent ?? "" });
 }
 
 async function act(request, button) {

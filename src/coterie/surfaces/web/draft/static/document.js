@@ -1,5 +1,5 @@
 // The page of a document: editor, proposals, discussion threads and history, kept current by live updates.
-import { all, on, one } from "../shared/dom.js";
+import { all, escaped, on, one } from "../shared/dom.js";
 import { get, post, put } from "../shared/api.js";
 import { formatTimes } from "../shared/app.js";
 import { Proposals } from "./proposals.js";
@@ -13,6 +13,7 @@ import { startSharing } from "./sharing.js";
 import { ThreadPanel } from "./thread.js";
 import { toast } from "../shared/toast.js";
 import { showError } from "../shared/errors.js";
+import { plural, t } from "../shared/messages.js";
 
 const page = one("#draft").dataset;
 const base = `/draft/workspaces/${page.workspace}`;
@@ -20,7 +21,7 @@ const path = page.path.split("/").map(encodeURIComponent).join("/");
 const branch = encodeURIComponent(page.branch);
 const live = one("[data-live]");
 const HTML = { headers: { Accept: "text/html", "HX-Request": "true" } };
-const STATUS = { saved: ["live", "Saved"], typed: ["thinking", "Saving soon"], sending: ["thinking", "Saving …"], offline: ["offline", "Not connected. What you type is kept."] };
+const STATUS = { saved: ["live", t("Saved")], typed: ["thinking", t("Saving soon")], sending: ["thinking", t("Saving …")], offline: ["offline", t("Not connected. What you type is kept.")] };
 let connected = false;
 let typing = "saved";
 let sidebar = null; // the sidebar's data as last fetched
@@ -64,7 +65,7 @@ const refreshSidebar = serialised(async () => {
   if (!answer?.ok) return;
   sidebar = await answer.json();
   reconcile(one("#cards"), sidebar.cards);
-  reconcile(one("#threads"), `${sidebar.threads}<button type="button" class="thread-tab" id="th-new" data-thread="" aria-pressed="${!threadPanel.thread}">New</button>`);
+  reconcile(one("#threads"), `${sidebar.threads}<button type="button" class="thread-tab" id="th-new" data-thread="" aria-pressed="${!threadPanel.thread}">${escaped(t("New"))}</button>`);
   one("#waiting").textContent = sidebar.waiting || "";
   proposals.fetched();
   formatTimes(one("#cards"));
@@ -118,7 +119,7 @@ function serialised(act, wait = 30) {
 
 function updateStatus() {
   const open = threadPanel?.open;
-  const [state, text] = !connected && typing !== "offline" ? ["offline", "Not connected. It will be tried again."] : open && typing === "saved" ? ["thinking", `${open.dataset.name} is writing`] : STATUS[typing];
+  const [state, text] = !connected && typing !== "offline" ? ["offline", t("Not connected. It will be tried again.")] : open && typing === "saved" ? ["thinking", t("{name} is writing", { name: open.dataset.name })] : STATUS[typing];
   live.dataset.state = state;
   if (live.textContent !== text) live.textContent = text;
 }
@@ -178,7 +179,7 @@ const ACTIONS = {
     const line = editor.view.state.doc.lineAt(editor.view.state.selection.main.head).number;
     await post(`${base}/flush/${path}?branch=${branch}`);
     const origin = await get(`${base}/blame?document=${encodeURIComponent(page.path)}&line=${line}&branch=${branch}`);
-    if (!origin) return toast("This line is not committed yet.", { seconds: 4 });
+    if (!origin) return toast(t("This line is not committed yet."), { seconds: 4 });
     blamedCommit = origin.commit;
     openTab("history");
     await refreshHistory();
@@ -187,10 +188,10 @@ const ACTIONS = {
     row?.focus({ preventScroll: true });
   },
   "accept-all": async () => {
-    if (!threadPanel.thread) return toast("Open a thread first.", { seconds: 3 });
+    if (!threadPanel.thread) return toast(t("Open a thread first."), { seconds: 3 });
     await editor.sync();
     const done = await post(`/draft/threads/${threadPanel.thread}/accept`);
-    toast(`Accepted ${done.length} ${done.length === 1 ? "proposal" : "proposals"}, one commit each.`, { kind: "success" });
+    toast(plural("Accepted {count} proposal, one commit each.", "Accepted {count} proposals, one commit each.", done.length), { kind: "success" });
   },
   "take-theirs": async () => {
     one("#clash").close();
@@ -199,7 +200,7 @@ const ACTIONS = {
   },
   "copy-mine": async () => {
     await navigator.clipboard.writeText(mine);
-    toast("Copied.", { seconds: 2 });
+    toast(t("Copied."), { seconds: 2 });
   },
 };
 
@@ -231,8 +232,8 @@ one("#watch")?.addEventListener("click", async (event) => {
   try {
     await put(`${base}/watch`, { document: page.path, watching });
     button.setAttribute("aria-pressed", String(watching));
-    button.setAttribute("aria-label", watching ? "Watching" : "Watch");
-    toast(watching ? "Watching: you get notifications for this document." : "No longer watching.", { seconds: 3 });
+    button.setAttribute("aria-label", watching ? t("Watching") : t("Watch"));
+    toast(watching ? t("Watching: you get notifications for this document.") : t("No longer watching."), { seconds: 3 });
   } catch (error) {
     showError(error);
   }

@@ -1,6 +1,7 @@
 // The document in the editor, shared with other browsers: local updates are sent with their version, remote ones are
 // received and rebased by CodeMirror. If the server no longer knows the version, the text is merged by a save.
 import { api, post, put } from "../shared/api.js";
+import { t } from "../shared/messages.js";
 import {
   ChangeSet, EditorState, EditorView, Transaction, collab, defaultKeymap, getSyncedVersion, highlightSpecialChars, history, historyKeymap, keymap,
   markdown, receiveUpdates, sendableUpdates,
@@ -45,7 +46,7 @@ export class LiveDocument {
         EditorView.cspNonce.of(this.nonce),
         EditorView.lineWrapping,
         EditorView.perLineTextDirection.of(true),
-        EditorView.contentAttributes.of({ "aria-label": "The text", spellcheck: "true", autocapitalize: "sentences" }),
+        EditorView.contentAttributes.of({ "aria-label": t("The text"), spellcheck: "true", autocapitalize: "sentences" }),
         highlightSpecialChars({ specialChars: INVISIBLE, render: unseen }),
         history(),
         keymap.of([...defaultKeymap, ...historyKeymap]),
@@ -167,6 +168,6 @@ function unseen(code) {
   const name = `U+${code.toString(16).toUpperCase().padStart(4, "0")}`;
   span.className = "cm-specialChar";
   span.textContent = `⟨${name}⟩`;
-  span.title = `Invisible character: ${name}`;
+  span.title = t("Invisible character: {name}", { name });
   return span;
 }

@@ -1,5 +1,6 @@
 // Marks in the editor: deletions are struck, insertions underlined, the text of threads dotted.
 import { Decoration, EditorView, StateEffect, StateField, WidgetType } from "../vendor/codemirror.min.js";
+import { t } from "../shared/messages.js";
 
 const setMarks = StateEffect.define();
 const choose = StateEffect.define();
@@ -86,7 +87,7 @@ function draw({ marks: found, anchors, chosen }, length) {
     if (from > length || (to ?? 0) > length) continue;
     const picked = id === chosen;
     if (insert !== undefined) drawn.push(Decoration.widget({ widget: new Insertion(id, insert, hue, picked), side: 1 }).range(from));
-    else if (from < to) drawn.push(Decoration.mark({ tagName: "del", class: `mark-deleted ${hue}${picked ? " mark-chosen" : ""}`, attributes: { "data-card": id, title: `${name} proposes to delete this` } }).range(from, to));
+    else if (from < to) drawn.push(Decoration.mark({ tagName: "del", class: `mark-deleted ${hue}${picked ? " mark-chosen" : ""}`, attributes: { "data-card": id, title: t("{name} proposes to delete this", { name }) } }).range(from, to));
   }
   return Decoration.set(drawn, true);
 }

@@ -1,7 +1,8 @@
 // Proposal cards: j and k select, single keys accept, decline or edit, and an accept can be undone.
-import { all, nodes, one } from "../shared/dom.js";
+import { all, escaped, nodes, one } from "../shared/dom.js";
 import { get, post } from "../shared/api.js";
 import { toast } from "../shared/toast.js";
+import { t } from "../shared/messages.js";
 
 const UNDO_S = 12;
 
@@ -67,16 +68,16 @@ export class Proposals {
     await this.before();
     await post(`/draft/changes/${id}/accept`, text === undefined ? {} : { text });
     this.accepted.push(id);
-    toast("Accepted.", { kind: "success", action: "Undo", act: () => this.undo(id), seconds: UNDO_S });
+    toast(t("Accepted."), { kind: "success", action: t("Undo"), act: () => this.undo(id), seconds: UNDO_S });
   }
 
   async undo(id = this.accepted.at(-1) ?? one(".proposal[data-state*=accepted]", this.list)?.dataset.change) {
-    if (!id) return toast("Nothing was accepted yet.", { seconds: 3 });
+    if (!id) return toast(t("Nothing was accepted yet."), { seconds: 3 });
     await this.before();
     await post(`/draft/changes/${id}/undo`);
     this.accepted = this.accepted.filter((other) => other !== id);
     this.current = id;
-    toast("Undone. The proposal is pending again.", { seconds: 4 });
+    toast(t("Undone. The proposal is pending again."), { seconds: 4 });
   }
 
   async repropose(id = this.current) {
@@ -87,23 +88,23 @@ export class Proposals {
 
   decline(id = this.current) {
     if (!this.#may(id, "decline")) return;
-    this.#form(id, "Reason (optional; the character sees it)", "", "Decline", async (comment) => {
+    this.#form(id, t("Reason (optional; the character sees it)"), "", t("Decline"), async (comment) => {
       this.#next(id);
       await post(`/draft/changes/${id}/decline`, { comment });
-      toast("Declined.", { seconds: 3 });
+      toast(t("Declined."), { seconds: 3 });
     });
   }
 
   async edit(id = this.current) {
     if (!this.#may(id, "accept")) return;
     const { proposed } = await get(`/draft/changes/${id}`);
-    this.#form(id, "What shall stand there instead", proposed, "Accept as edited", (text) => this.accept(id, text));
+    this.#form(id, t("What shall stand there instead"), proposed, t("Accept as edited"), (text) => this.accept(id, text));
   }
 
   #may(id, act) {
     const card = this.card(id);
     if (card && one(`[data-act=${act}]`, card)) return true;
-    if (!id) toast("Choose a proposal first: j and k.", { seconds: 3 });
+    if (!id) toast(t("Choose a proposal first: j and k."), { seconds: 3 });
     return false;
   }
 
@@ -111,7 +112,7 @@ export class Proposals {
     const card = this.card(id);
     if (one("form", card)) return one("textarea", card).focus();
     const form = nodes(`<form class="proposal-form"><label class="field-hint"></label><textarea rows="2"></textarea><div class="row">
-      <button type="submit" class="button button-primary button-small"></button><button type="button" class="button button-ghost button-small">Cancel</button></div></form>`).firstElementChild;
+      <button type="submit" class="button button-primary button-small"></button><button type="button" class="button button-ghost button-small">${escaped(t("Cancel"))}</button></div></form>`).firstElementChild;
     const field = one("textarea", form);
     field.id = `form-${id}`;
     one("label", form).htmlFor = field.id;

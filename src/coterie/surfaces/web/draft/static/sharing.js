@@ -4,6 +4,9 @@ import { api, get, post } from "../shared/api.js";
 import { formatTimes } from "../shared/app.js";
 import { showError } from "../shared/errors.js";
 import { toast } from "../shared/toast.js";
+import { t } from "../shared/messages.js";
+
+const ROLES = { writer: t("writer"), commenter: t("commenter"), reader: t("reader") };
 
 export function startSharing({ base, path, branch }) {
   const dialog = one("#invite");
@@ -14,10 +17,10 @@ export function startSharing({ base, path, branch }) {
     const rows = (await get(address)).map((link) => {
       const row = one("#invite-row").content.firstElementChild.cloneNode(true);
       one("strong", row).textContent = link.name;
-      one(".invite-role", row).textContent = link.role;
+      one(".invite-role", row).textContent = ROLES[link.role] ?? link.role;
       one("time", row).dateTime = link.expires;
       one("[data-revoke]", row).dataset.revoke = link.id;
-      one("[data-revoke]", row).setAttribute("aria-label", `Revoke the link of ${link.name}`);
+      one("[data-revoke]", row).setAttribute("aria-label", t("Revoke the link of {name}", { name: link.name }));
       return row;
     });
     one("#invite-links").replaceChildren(...rows);
@@ -41,7 +44,7 @@ export function startSharing({ base, path, branch }) {
   on("click", "[data-revoke]", async (_, button) => {
     try {
       await api("DELETE", `/draft/guests/${button.dataset.revoke}`);
-      toast("Revoked: the link opens nothing any more.", { seconds: 3 });
+      toast(t("Revoked: the link opens nothing any more."), { seconds: 3 });
       await show();
     } catch (error) {
       showError(error);

@@ -4,6 +4,7 @@ import { post } from "../shared/api.js";
 import { reconcile } from "../shared/reconcile.js";
 import { formatTimes } from "../shared/app.js";
 import { showError } from "../shared/errors.js";
+import { t } from "../shared/messages.js";
 
 export class ThreadPanel {
   constructor(page, editor) {
@@ -103,7 +104,7 @@ export class ThreadPanel {
     const open = this.open;
     const name = open?.dataset.name;
     if (!this.form) return this.page.updateStatus?.();
-    one("#composer-status").textContent = open ? `${name} is writing.` : "";
+    one("#composer-status").textContent = open ? t("{name} is writing.", { name }) : "";
     one("#stop").hidden = !open;
     one("#send").hidden = Boolean(open);
     if (!this.thread) delete one("#to").dataset.of;
@@ -135,7 +136,7 @@ export class ThreadPanel {
     try {
       await this.opening; // the thread's members are known once it is loaded
       const to = one("#to").value;
-      if (!to && !this.thread) throw Object.assign(new Error("No character to ask. Create a character first."), { status: 0 });
+      if (!to && !this.thread) throw Object.assign(new Error(t("No character to ask. Create a character first.")), { status: 0 });
       const selection = this.selected ? await this.editor.selection(this.selected) : null;
       if (!this.thread) {
         const data = { document: this.page.path, branch: this.page.branch, members: [{ bot: to }], title: text.slice(0, 80) };

@@ -4,6 +4,7 @@ import { put, remove } from "../shared/api.js";
 import { openDialog } from "../shared/dialogs.js";
 import { toast } from "../shared/toast.js";
 import { showError } from "../shared/errors.js";
+import { t } from "../shared/messages.js";
 
 const place = (row) => `?room=${encodeURIComponent(row.dataset.room)}`;
 const path = (row) => `/memories/${encodeURIComponent(row.dataset.memory)}`;
@@ -40,8 +41,8 @@ on("click", "[data-pin]", async (_, button) => {
   try {
     await put(`${path(row)}/pin${place(row)}`, { pinned });
     one("[data-pin]", await again(row)).focus();
-    toast(pinned ? "Pinned." : "Unpinned.", {
-      action: "Undo",
+    toast(pinned ? t("Pinned.") : t("Unpinned."), {
+      action: t("Undo"),
       act: async () => {
         await put(`${path(row)}/pin${place(row)}`, { pinned: !pinned });
         await again(one(`[data-memory="${CSS.escape(row.dataset.memory)}"]`));
@@ -68,7 +69,7 @@ document.addEventListener("form:done", async (event) => {
   one("#memory-edit").close();
   const row = one(`[data-memory="${CSS.escape(id)}"]`);
   if (row) one("[data-edit]", await again(row)).focus();
-  toast("Corrected.", { kind: "success", seconds: 3 });
+  toast(t("Corrected."), { kind: "success", seconds: 3 });
 });
 
 on("click", "[data-forget]", (_, button) => {
@@ -81,7 +82,7 @@ on("click", "[data-forget-now]", async () => {
   try {
     await remove(path(forgetting));
     forgetting.remove();
-    toast("Memory deleted.", { seconds: 5 });
+    toast(t("Memory deleted."), { seconds: 5 });
   } catch (error) {
     showError(error);
   }

@@ -3,6 +3,7 @@ import { all, nodes, on, one } from "../shared/dom.js";
 import { api, post } from "../shared/api.js";
 import { toast } from "../shared/toast.js";
 import { showError } from "../shared/errors.js";
+import { plural, t } from "../shared/messages.js";
 
 const POLL_MS = 2000;
 
@@ -27,7 +28,7 @@ on("submit", "form[data-messenger-form]", async (event, form) => {
     const values = Object.fromEntries(new FormData(form).entries());
     const answer = await post(`/messengers/${form.dataset.messengerForm}`, { values });
     form.reset();
-    toast(`Connected as ${answer.account}.`, { kind: "success" });
+    toast(t("Connected as {account}.", { account: answer.account }), { kind: "success" });
     showStates();
   } catch (error) {
     problem.textContent = error.what ? `${error.what} ${error.fix ?? ""}`.trim() : error.message;
@@ -63,14 +64,14 @@ on("click", "[data-messenger-open]", async (_, button) => {
     const chat = await post(`/messengers/${name}/open`);
     const link = Object.assign(document.createElement("a"), { href: chat.link, textContent: chat.link, rel: "noreferrer" });
     const note = document.createElement("p");
-    note.append("Open this on your phone or here within ", String(chat.minutes), " minutes: ", link);
+    note.append(plural("Open this on your phone or here within {count} minutes:", "Open this on your phone or here within {count} minutes:", chat.minutes), " ", link);
     if (chat.write) {
       const text = Object.assign(document.createElement("code"), { textContent: chat.write });
-      note.append(". Then write to the bot: ", text);
+      note.append(t(". Then write to the bot:"), " ", text);
     }
     const code = nodes(chat.qr).firstElementChild;
     code.setAttribute("role", "img");
-    code.setAttribute("aria-label", "The same address as a QR code");
+    code.setAttribute("aria-label", t("The same address as a QR code"));
     place.replaceChildren(note, code);
   } catch (error) {
     showError(error);

@@ -1,6 +1,7 @@
 // Choosing models. Every result and every error is shown where it was asked for; what was saved shows at once.
 import { all, on, one } from "../shared/dom.js";
 import { api, get, post, put, remove } from "../shared/api.js";
+import { plural, t } from "../shared/messages.js";
 
 const POLL_MS = 1000;
 
@@ -12,7 +13,7 @@ function line(kind, text) {
 
 const said = (place, kind, text) => place.replaceChildren(line(kind, text));
 const sentence = (error) => error.message.replace(/^(key|model): /, "");
-const worked = ({ text, first_s }) => `It works: first word after ${first_s.toFixed(1)} s.${text ? ` “${text}”` : ""}`;
+const worked = ({ text, first_s }) => t("It works: first word after {seconds} s.", { seconds: first_s.toFixed(1) }) + (text ? ` “${text}”` : "");
 
 // Runs something behind a button, and shows an error at its place.
 async function run(button, place, waiting, work) {
@@ -33,7 +34,7 @@ async function showCurrent() {
   await htmx.ajax("GET", "/settings/models/current", { target: "#models-current", swap: "innerHTML" });
   if (open) one("[data-advanced]").open = true;
   const next = one("[data-continue] span");
-  if (next && !one("#models-current .badge-warn")) next.textContent = "Continue";
+  if (next && !one("#models-current .badge-warn")) next.textContent = t("Continue");
   showHealth();
 }
 
@@ -57,7 +58,7 @@ async function findServers() {
   } catch (error) {
     return said(place, "test-failed", error.message);
   }
-  if (!servers.length) return said(place, "soft", "No model server was found. Start Ollama, LM Studio, llama.cpp or vLLM, then search again.");
+  if (!servers.length) return said(place, "soft", t("No model server was found. Start Ollama, LM Studio, llama.cpp or vLLM, then search again."));
   const list = document.createElement("ul");
   list.className = "item-list";
   list.append(...servers.map(serverItem));
@@ -75,7 +76,7 @@ function serverItem(server) {
   result.className = "test-result";
   result.setAttribute("role", "status");
   if (!server.models.length) {
-    said(result, "soft", `${server.label} runs but has no model. ${server.provider === "ollama" ? "Get one with: ollama pull llama3.2" : "Load one there"}, then search again.`);
+    said(result, "soft", server.provider === "ollama" ? t("{server} runs but has no model. Get one with: ollama pull llama3.2, then search again.", { server: server.label }) : t("{server} runs but has no model. Load one there, then search again.", { server: server.label }));
     item.append(result);
     return item;
   }
@@ -83,10 +84,10 @@ function serverItem(server) {
   form.className = "row form";
   form.dataset.server = JSON.stringify({ provider: server.provider, base_url: server.base_url });
   const choice = document.createElement("select");
-  Object.assign(choice, { name: "model", ariaLabel: `Model of ${server.label}` });
-  choice.append(...server.models.map((model) => new Option(model.context ? `${model.name} (${model.context.toLocaleString("en")} tokens)` : model.name, model.name)));
+  Object.assign(choice, { name: "model", ariaLabel: t("Model of {server}", { server: server.label }) });
+  choice.append(...server.models.map((model) => new Option(model.context ? t("{model} ({tokens} tokens)", { model: model.name, tokens: model.context.toLocaleString("en") }) : model.name, model.name)));
   const button = document.createElement("button");
-  Object.assign(button, { className: "button button-plain button-small", type: "submit", textContent: "Test and use", ariaLabel: `Test and use a model of ${server.label}` });
+  Object.assign(button, { className: "button button-plain button-small", type: "submit", textContent: t("Test and use"), ariaLabel: t("Test and use a model of {server}", { server: server.label }) });
   form.append(choice, button);
   item.append(form, result);
   return item;
@@ -102,7 +103,7 @@ on("submit", "form[data-server]", async (event, form) => {
   event.preventDefault();
   const place = one(".test-result", form.closest("li"));
   const body = { ...JSON.parse(form.dataset.server), model: form.elements.model.value };
-  const result = await run(one("[type=submit]", form), place, "Testing the model; loading it may take a minute …", () => post("/models/choose", body));
+  const result = await run(one("[type=submit]", form), place, t("Testing the model; loading it may take a minute …"), () => post("/models/choose", body));
   if (result) {
     said(place, "test-ok", worked(result));
     await showCurrent();
@@ -135,7 +136,7 @@ on("submit", "form[data-connect]", async (event, form) => {
   const key = form.elements.key;
   key.removeAttribute("aria-invalid");
   choose.hidden = true;
-  const models = await run(one("[type=submit]", form), place, "Asking for the list of models …", async () => {
+  const models = await run(one("[type=submit]", form), place, t("Asking for the list of models …"), async () => {
     try {
       return await post("/models/list", connection());
     } catch (error) {
@@ -146,8 +147,8 @@ on("submit", "form[data-connect]", async (event, form) => {
     }
   });
   if (!models) return;
-  said(place, "test-ok", `The key works. ${models.length} ${models.length === 1 ? "model" : "models"} to choose from.`);
-  if (!connection().key) said(place, "test-ok", `${models.length} ${models.length === 1 ? "model" : "models"} to choose from.`);
+  said(place, "test-ok", plural("The key works. {count} model to choose from.", "The key works. {count} models to choose from.", models.length));
+  if (!connection().key) said(place, "test-ok", plural("{count} model to choose from.", "{count} models to choose from.", models.length));
   showChoice(models);
 });
 
@@ -167,10 +168,10 @@ function showChoice(models) {
 function showFacts() {
   const model = listed.get(choose.elements.model.value);
   const facts = [];
-  if (model?.context) facts.push(`${model.context.toLocaleString("en")} tokens of context`);
-  if (model?.usd_per_million_in != null) facts.push(`$${model.usd_per_million_in} in, $${model.usd_per_million_out} out per million tokens`);
-  if (model?.vision) facts.push("sees pictures");
-  one("[data-model-hint]", choose).textContent = facts.join(" · ") || "Choose from the list, or type a name. A short test request is sent before it is saved.";
+  if (model?.context) facts.push(t("{tokens} tokens of context", { tokens: model.context.toLocaleString("en") }));
+  if (model?.usd_per_million_in != null) facts.push(t("${in} in, ${out} out per million tokens", { in: model.usd_per_million_in, out: model.usd_per_million_out }));
+  if (model?.vision) facts.push(t("sees pictures"));
+  one("[data-model-hint]", choose).textContent = facts.join(" · ") || t("Choose from the list, or type a name. A short test request is sent before it is saved.");
 }
 
 choose?.elements.model.addEventListener("input", showFacts);
@@ -179,10 +180,10 @@ on("submit", "form[data-choose]", async (event, form) => {
   event.preventDefault();
   const place = one("[data-choose-status]", form);
   const body = { ...connection(), model: form.elements.model.value.trim() };
-  const result = await run(one("[type=submit]", form), place, "Testing the model …", () => post("/models/choose", body));
+  const result = await run(one("[type=submit]", form), place, t("Testing the model …"), () => post("/models/choose", body));
   if (!result) return;
   connect.elements.key.value = "";
-  said(place, "test-ok", `${worked(result)} Saved and in use.`);
+  said(place, "test-ok", `${worked(result)} ${t("Saved and in use.")}`);
   await showCurrent();
 });
 
@@ -192,7 +193,7 @@ on("submit", "form[data-role-form]", async (event, form) => {
   event.preventDefault();
   const body = { model: form.elements.model.value.trim(), role: form.dataset.roleForm };
   const place = one(".test-result", form.closest("li"));
-  if (await run(one("[type=submit]", form), place, "Testing the model …", () => post("/models/use", body))) await showCurrent();
+  if (await run(one("[type=submit]", form), place, t("Testing the model …"), () => post("/models/use", body))) await showCurrent();
 });
 
 on("submit", "form[data-task-form]", async (event, form) => {
@@ -205,7 +206,7 @@ on("submit", "form[data-task-form]", async (event, form) => {
 
 on("click", "[data-use]", async (_, button) => {
   const place = one(".test-result", button.closest("li"));
-  const result = await run(button, place, "Loading and testing the model …", () => post("/models/use", { model: button.dataset.use }));
+  const result = await run(button, place, t("Loading and testing the model …"), () => post("/models/use", { model: button.dataset.use }));
   if (!result) return;
   said(place, "test-ok", worked(result));
   await showCurrent();
@@ -217,7 +218,7 @@ on("click", "[data-delete]", async (_, button) => {
     const label = one("span", button) ?? button;
     const before = label.textContent;
     button.dataset.asked = "yes";
-    label.textContent = "Click again to confirm";
+    label.textContent = t("Click again to confirm");
     button.title = button.dataset.ask;
     setTimeout(() => {
       delete button.dataset.asked;
@@ -235,8 +236,8 @@ const gigabytes = (bytes) => (bytes >= 1e9 ? `${(bytes / 1e9).toFixed(2)} GB` : 
 
 function timeLeft(seconds) {
   if (seconds === null) return "";
-  if (seconds < 90) return `${Math.ceil(seconds)} s left`;
-  return seconds < 5400 ? `${Math.ceil(seconds / 60)} min left` : `${(seconds / 3600).toFixed(1)} h left`;
+  if (seconds < 90) return t("{seconds} s left", { seconds: Math.ceil(seconds) });
+  return seconds < 5400 ? t("{minutes} min left", { minutes: Math.ceil(seconds / 60) }) : t("{hours} h left", { hours: (seconds / 3600).toFixed(1) });
 }
 
 let polling = false;
@@ -270,30 +271,30 @@ function downloadItem(one_) {
   name.textContent = one_.title;
   const numbers = document.createElement("span");
   numbers.className = "numbers faint";
-  numbers.textContent = one_.total ? `${gigabytes(one_.done)} of ${gigabytes(one_.total)}` : gigabytes(one_.done);
+  numbers.textContent = one_.total ? t("{done} of {most}", { done: gigabytes(one_.done), most: gigabytes(one_.total) }) : gigabytes(one_.done);
   label.append(name, numbers);
   item.append(label);
   if (one_.state === "done") {
-    item.append(line("test-ok", "Downloaded, checked and in use."));
+    item.append(line("test-ok", t("Downloaded, checked and in use.")));
     return item;
   }
   const bar = document.createElement("progress");
-  bar.ariaLabel = `Download of ${one_.title}`;
+  bar.ariaLabel = t("Download of {title}", { title: one_.title });
   if (one_.total) Object.assign(bar, { max: one_.total, value: one_.done });
   item.append(bar);
-  const notes = { waiting: "Connecting …", checking: "Checking the file …", running: [one_.bytes_per_s ? `${gigabytes(one_.bytes_per_s)}/s` : "", timeLeft(one_.seconds_left)].filter(Boolean).join(" · ") };
+  const notes = { waiting: t("Connecting …"), checking: t("Checking the file …"), running: [one_.bytes_per_s ? `${gigabytes(one_.bytes_per_s)}/s` : "", timeLeft(one_.seconds_left)].filter(Boolean).join(" · ") };
   item.append(one_.state === "failed" ? line("test-failed", one_.error) : line("progress-note", notes[one_.state] ?? ""));
   const acts = document.createElement("div");
   acts.className = "row";
-  if (one_.state === "failed") acts.append(smallButton("Resume", "download", one_.name, one_.title));
-  acts.append(smallButton("Cancel", "cancelDownload", one_.name, one_.title));
+  if (one_.state === "failed") acts.append(smallButton(t("Resume"), t("Resume the download of {title}", { title: one_.title }), "download", one_.name));
+  acts.append(smallButton(t("Cancel"), t("Cancel the download of {title}", { title: one_.title }), "cancelDownload", one_.name));
   item.append(acts);
   return item;
 }
 
-function smallButton(text, data, value, title) {
+function smallButton(text, label, data, value) {
   const button = document.createElement("button");
-  Object.assign(button, { className: "button button-plain button-small", type: "button", textContent: text, ariaLabel: `${text} the download of ${title}` });
+  Object.assign(button, { className: "button button-plain button-small", type: "button", textContent: text, ariaLabel: label });
   button.dataset[data] = value;
   return button;
 }
@@ -331,9 +332,9 @@ on("submit", "form[data-embedder]", async (event, form) => {
   const { embedder, provider, model } = form.elements;
   const place = one("[data-embedder-status]", form);
   const body = { embedder: embedder.value, provider: provider.value.trim(), model: model.value.trim() };
-  const done = await run(one("[type=submit]", form), place, "Testing …", async () => (await put("/models/embedder", body), true));
+  const done = await run(one("[type=submit]", form), place, t("Testing …"), async () => (await put("/models/embedder", body), true));
   if (!done) return;
-  said(place, "test-ok", "Saved. Memories are compared with it as soon as all are read again.");
+  said(place, "test-ok", t("Saved. Memories are compared with it as soon as all are read again."));
   showEmbedding(30);
 });
 
@@ -350,8 +351,8 @@ const promptField = one("#f-prompt");
 function showPrompt() {
   const prompt = prompts.find(({ name }) => name === promptField.value);
   one("#f-prompt-text").value = prompt.text;
-  const fields = prompt.fields.length ? ` Replaced: ${prompt.fields.map((field) => `{${field}}`).join(", ")}.` : "";
-  one("#f-prompt-hint").textContent = `${prompt.about}${fields} ${prompt.origin === "built-in" ? "Built in." : "Changed by you."}`;
+  const fields = prompt.fields.length ? ` ${t("Replaced: {fields}.", { fields: prompt.fields.map((field) => `{${field}}`).join(", ") })}` : "";
+  one("#f-prompt-hint").textContent = `${prompt.about}${fields} ${prompt.origin === "built-in" ? t("Built in.") : t("Changed by you.")}`;
   one("[data-reset-prompt]").disabled = prompt.origin === "built-in";
 }
 
@@ -376,8 +377,8 @@ async function changePrompt(button, message, work) {
   said(place, "test-ok", message);
 }
 
-on("click", "[data-save-prompt]", (_, button) => changePrompt(button, "Saved. The next call uses it.", () => put(`/prompts/${promptField.value}`, { text: one("#f-prompt-text").value })));
-on("click", "[data-reset-prompt]", (_, button) => changePrompt(button, "The built-in text is used again.", () => remove(`/prompts/${promptField.value}`)));
+on("click", "[data-save-prompt]", (_, button) => changePrompt(button, t("Saved. The next call uses it."), () => put(`/prompts/${promptField.value}`, { text: one("#f-prompt-text").value })));
+on("click", "[data-reset-prompt]", (_, button) => changePrompt(button, t("The built-in text is used again."), () => remove(`/prompts/${promptField.value}`)));
 
 if (all("[data-servers]").length) {
   findServers();

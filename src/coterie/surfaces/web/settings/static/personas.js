@@ -4,9 +4,10 @@ import { post, put, remove } from "../shared/api.js";
 import "../shared/picture_crop.js";
 import { toast } from "../shared/toast.js";
 import { showError } from "../shared/errors.js";
+import { t } from "../shared/messages.js";
 
 on("change", "#default-persona select", (_, select) =>
-  put("/you/personas/default", { persona: select.value }).then(() => toast("Saved.", { kind: "success", seconds: 2 }), showError),
+  put("/you/personas/default", { persona: select.value }).then(() => toast(t("Saved."), { kind: "success", seconds: 2 }), showError),
 );
 on("click", "[data-delete-persona]", async (_, button) => {
   const row = button.closest("[data-persona]");
@@ -21,5 +22,5 @@ on("click", "[data-delete-persona]", async (_, button) => {
     await post(`${path}/restore`);
     row.hidden = false;
   };
-  toast("Persona deleted.", { action: "Undo", act: undo, seconds: 30 });
+  toast(t("Persona deleted."), { action: t("Undo"), act: undo, seconds: 30 });
 });

@@ -2,6 +2,7 @@
 import { on, one } from "../shared/dom.js";
 import { post } from "../shared/api.js";
 import { showError } from "../shared/errors.js";
+import { t } from "../shared/messages.js";
 
 const INTERVAL_MS = 400;
 const RESTORED = "restored";
@@ -54,7 +55,7 @@ async function until(run) {
     const answer = await fetch("/health", { headers: { Accept: "application/json" }, cache: "no-store" }).catch(() => null);
     if (answer?.ok && answer.headers.get("Coterie-Run") !== run) return;
     const { restoring } = (answer && !answer.ok && (await answer.json().catch(() => null))) || {};
-    show(restoring ?? { what: "Restarting", done: 0, most: 0 });
+    show(restoring ?? { what: t("Restarting"), done: 0, most: 0 });
   }
 }
 

@@ -4,6 +4,7 @@ import { api, post } from "../shared/api.js";
 import { toast } from "../shared/toast.js";
 import { showError } from "../shared/errors.js";
 import { shortcut } from "../shared/shortcuts.js";
+import { plural, t } from "../shared/messages.js";
 
 const READERS = {
   // Invalid numbers are sent as text; the server reports what it expects.
@@ -53,7 +54,7 @@ on("submit", "form[data-settings]", async (event, form) => {
   for (const note of all("[data-form-error]", form)) note.remove();
   for (const field of all("[aria-invalid]", form)) field.removeAttribute("aria-invalid");
   const data = changes(form);
-  if (!Object.keys(data).length) return toast("Nothing was changed.", { seconds: 3 });
+  if (!Object.keys(data).length) return toast(t("Nothing was changed."), { seconds: 3 });
   const button = one("[type=submit]", form);
   button.setAttribute("aria-busy", "true");
   try {
@@ -68,10 +69,10 @@ on("submit", "form[data-settings]", async (event, form) => {
       if (!now || !from) continue;
       if (now.secret) field.value = "";
       started.set(field, value(field));
-      from.textContent = `${now.origin === "default" ? "Default" : `Set in ${now.origin}`} · ${now.pending ? "takes effect after a restart" : "in effect"}`;
+      from.textContent = `${now.origin === "default" ? t("Default") : t("Set in {place}", { place: now.origin })} · ${now.pending ? t("takes effect after a restart") : t("in effect")}`;
     }
     const waits = answer.settings.some(({ key, pending }) => pending && key in data);
-    toast(waits ? "Saved. Takes effect after a restart." : "Saved. In effect now.", { kind: "success", seconds: 4 });
+    toast(waits ? t("Saved. Takes effect after a restart.") : t("Saved. In effect now."), { kind: "success", seconds: 4 });
   } catch (error) {
     showFieldError(form, error);
   } finally {
@@ -89,7 +90,7 @@ const at = sessionStorage.getItem("settings-at");
 if (at !== null) {
   sessionStorage.removeItem("settings-at");
   one("#main").scrollTop = Number(at);
-  toast("Saved. In effect now.", { kind: "success", seconds: 4 });
+  toast(t("Saved. In effect now."), { kind: "success", seconds: 4 });
 }
 
 on("click", "[data-remove-setting]", async (_, button) => {
@@ -104,11 +105,15 @@ on("click", "[data-remove-setting]", async (_, button) => {
 on("click", "[data-test-model]", async (_, button) => {
   const result = one(".test-result", button.closest("[data-role-models]"));
   button.setAttribute("aria-busy", "true");
-  result.replaceChildren(line("faint", "Testing text and structured output …"));
+  result.replaceChildren(line("faint", t("Testing text and structured output …")));
   try {
     const trial = await post("/models/test", { model: button.dataset.testModel });
     const first = trial.first_token_ms === null ? "–" : `${(trial.first_token_ms / 1000).toFixed(2)} s`;
-    const facts = [`First token after ${first}`, `${trial.tokens_per_s.toFixed(1)} tokens/s`, trial.json_ok ? "structured output works" : `structured output failed (${trial.json_failure})`];
+    const facts = [
+      t("First token after {time}", { time: first }),
+      t("{tokens} tokens/s", { tokens: trial.tokens_per_s.toFixed(1) }),
+      trial.json_ok ? t("structured output works") : t("structured output failed ({why})", { why: trial.json_failure }),
+    ];
     if (trial.memory_mb) facts.push(`${Math.round(trial.memory_mb)} MB`);
     result.replaceChildren(line(trial.json_ok ? "test-ok" : "test-failed", facts.join(" · ")), line("test-text", trial.text));
   } catch (error) {
@@ -127,11 +132,11 @@ function line(kind, text) {
 on("click", "[data-backup]", async (_, button) => {
   const status = one("[data-backup-status]");
   button.setAttribute("aria-busy", "true");
-  status.textContent = "Backing up …";
+  status.textContent = t("Backing up …");
   try {
     const backup = await post("/backups");
     status.textContent = "";
-    toast(`Kept as ${backup.file}.`, { kind: "success" });
+    toast(t("Kept as {file}.", { file: backup.file }), { kind: "success" });
     await htmx.ajax("GET", "/settings/backups", { target: "#backup-list", swap: "innerHTML" });
   } catch (error) {
     status.textContent = "";
@@ -166,7 +171,7 @@ function search() {
     found += section.hidden ? 0 : matching || 1;
   }
   for (const link of all(".settings-nav a")) link.hidden = one(link.getAttribute("href")).hidden;
-  one("#settings-found").textContent = !words.length ? "" : found ? `${found} found` : "No setting has these words.";
+  one("#settings-found").textContent = !words.length ? "" : found ? plural("{count} found", "{count} found", found) : t("No setting has these words.");
 }
 
 searchField.addEventListener("input", search);
@@ -184,14 +189,19 @@ on("form:done", "#people form", async (event, form) => {
   if ("apiKey" in form.dataset) {
     const key = document.createElement("code");
     key.textContent = event.detail.key;
-    const note = line("banner", `The key for ${event.detail.name}, shown only now: `);
+    const note = line("banner", `${t("The key for {name}, shown only now:", { name: event.detail.name })} `);
     note.append(key);
     one("[data-code-result]").replaceChildren(note);
     form.reset();
   }
   if ("code" in form.dataset) {
     const { code, minutes, person } = event.detail;
-    const words = `Within ${minutes} minutes, once: write /link ${code} (on Matrix !link ${code}) from the account that is to be ${person.name}’s.`;
+    const words = plural(
+      "Within {count} minutes, once: write /link {code} (on Matrix !link {code}) from the account that is to be {name}’s.",
+      "Within {count} minutes, once: write /link {code} (on Matrix !link {code}) from the account that is to be {name}’s.",
+      minutes,
+      { code, name: person.name },
+    );
     one("[data-code-result]").replaceChildren(line("banner", words));
     form.reset();
   }

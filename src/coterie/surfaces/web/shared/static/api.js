@@ -1,5 +1,7 @@
 // Requests to the API. A failure is thrown as an ApiError that says what happened and what to do.
 
+import { t } from "./messages.js";
+
 export class ApiError extends Error {
   constructor(status, what, fix) {
     super(`${what} ${fix}`.trim());
@@ -19,7 +21,7 @@ export async function api(method, path, data, confirmation) {
   try {
     answer = await fetch(path, options);
   } catch {
-    throw new ApiError(0, "Coterie is not reachable.", "Check that it is running; the request is tried again.");
+    throw new ApiError(0, t("Coterie is not reachable."), t("Check that it is running; the request is tried again."));
   }
   const text = await answer.text();
   let body = null;
@@ -33,7 +35,7 @@ export async function api(method, path, data, confirmation) {
     const given = await confirm(body.error);
     if (given) return api(method, path, data, given);
   }
-  if (!answer.ok) throw Object.assign(new ApiError(answer.status, body?.error ?? "That did not work.", body?.fix ?? "Try again."), { difference: body?.difference });
+  if (!answer.ok) throw Object.assign(new ApiError(answer.status, body?.error ?? t("That did not work."), body?.fix ?? t("Try again.")), { difference: body?.difference });
   return body;
 }
 

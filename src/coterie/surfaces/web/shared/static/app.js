@@ -7,6 +7,7 @@ import { reportVisits } from "./visits.js";
 import { startShortcuts } from "./shortcuts.js";
 import { startDialogs } from "./dialogs.js";
 import { showError } from "./errors.js";
+import { t } from "./messages.js";
 
 startDialogs();
 startForms();
@@ -37,8 +38,8 @@ document.addEventListener("htmx:response:error", async (event) => {
   } catch {
     data = {};
   }
-  const what = data.error ?? "That did not work.";
-  showError(Object.assign(new Error(`${what} ${data.fix ?? "Try again."}`), { what, fix: data.fix ?? "", status: event.detail?.ctx?.response?.status }));
+  const what = data.error ?? t("That did not work.");
+  showError(Object.assign(new Error(`${what} ${data.fix ?? t("Try again.")}`), { what, fix: data.fix ?? "", status: event.detail?.ctx?.response?.status }));
 });
 document.addEventListener("htmx:after:swap", (event) => formatTimes(event.target instanceof Element ? event.target : document));
 

@@ -1,6 +1,7 @@
 // The message field: keeps unsent text, sends with an idempotency key, and is locked while a reply is generated.
 import { one, on } from "./dom.js";
 import { showError } from "./errors.js";
+import { t } from "./messages.js";
 
 export class Composer {
   // `say(text, key, form)` sends; a repeated key is the same message. `stop()` stops the reply, if supported.
@@ -49,7 +50,7 @@ export class Composer {
       this.write("");
       return handled.catch(showError);
     }
-    if (this.locked) return (one("#composer-status").textContent = `${this.locked} Stop, or wait.`);
+    if (this.locked) return (one("#composer-status").textContent = `${this.locked} ${t("Stop, or wait.")}`);
     this.sending = true;
     const key = (this.key ??= crypto.randomUUID());
     one("#send").setAttribute("aria-busy", "true");

@@ -1,6 +1,7 @@
 // Asks for the password before something that gives power over the machine; the confirmation is for one request.
-import { nodes, one } from "./dom.js";
+import { escaped, nodes, one } from "./dom.js";
 import { post } from "./api.js";
+import { t } from "./messages.js";
 
 // Resolves to a confirmation, or to null if the person cancels.
 export function confirm(what) {
@@ -38,10 +39,10 @@ function build() {
   if (existing) return existing;
   document.body.append(
     nodes(`<dialog class="dialog" id="confirm-password" aria-labelledby="confirm-password-title"><form class="dialog-sheet" method="dialog">
-      <header class="dialog-head"><h2 id="confirm-password-title">Confirm with your password</h2></header>
+      <header class="dialog-head"><h2 id="confirm-password-title">${escaped(t("Confirm with your password"))}</h2></header>
       <div class="dialog-body"><p data-confirm-what></p>
-        <div class="field"><label for="confirm-password-field">Password</label><input id="confirm-password-field" type="password" required autocomplete="current-password" aria-describedby="confirm-password-error"><p class="field-error" id="confirm-password-error" role="alert"></p></div></div>
-      <footer class="dialog-foot"><button type="submit" class="button button-primary">Confirm</button><button type="button" class="button button-ghost" data-closes>Cancel</button></footer>
+        <div class="field"><label for="confirm-password-field">${escaped(t("Password"))}</label><input id="confirm-password-field" type="password" required autocomplete="current-password" aria-describedby="confirm-password-error"><p class="field-error" id="confirm-password-error" role="alert"></p></div></div>
+      <footer class="dialog-foot"><button type="submit" class="button button-primary">${escaped(t("Confirm"))}</button><button type="button" class="button button-ghost" data-closes>${escaped(t("Cancel"))}</button></footer>
     </form></dialog>`),
   );
   return one("#confirm-password");

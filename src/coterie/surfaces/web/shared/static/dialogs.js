@@ -1,6 +1,7 @@
 // Behaviour of the components dialog, drawer, menu, tabs, slider and copy button.
 import { all, on, one } from "./dom.js";
 import { toast } from "./toast.js";
+import { t } from "./messages.js";
 
 export function openDialog(dialog) {
   if (dialog.open) return;
@@ -24,7 +25,7 @@ export function startDialogs() {
   on("input", "[data-slider]", (_, slider) => (one("output", slider.parentElement).value = slider.value));
   on("click", "[data-copies]", async (_, button) => {
     await navigator.clipboard.writeText(one("pre, [data-copy-text]", button.parentElement).textContent);
-    toast("Copied.", { seconds: 2 });
+    toast(t("Copied."), { seconds: 2 });
   });
   startMenus();
   startTabs();

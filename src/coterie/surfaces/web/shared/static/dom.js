@@ -18,6 +18,9 @@ export function nodes(html) {
   return template.content;
 }
 
+// A text for HTML that a script writes.
+export const escaped = (text) => text.replace(/[&<>"']/g, (sign) => `&#${sign.charCodeAt(0)};`);
+
 export const isMac = /Mac|iPhone|iPad/.test(navigator.platform);
 
 export function typing(target) {

@@ -1,5 +1,6 @@
 // Shows errors: as a toast, or as a blocking dialog if the server could not save (503).
-import { nodes, one } from "./dom.js";
+import { escaped, nodes, one } from "./dom.js";
+import { t } from "./messages.js";
 
 export function showError(error) {
   if (error.status === 503) return block(error);
@@ -11,9 +12,9 @@ function block(error) {
   if (!dialog) {
     document.body.append(
       nodes(`<dialog class="dialog" id="storage-error" aria-labelledby="storage-title"><div class="dialog-sheet">
-        <header class="dialog-head"><h2 id="storage-title">This could not be saved</h2></header>
+        <header class="dialog-head"><h2 id="storage-title">${escaped(t("This could not be saved"))}</h2></header>
         <div class="dialog-body"><p></p><p class="soft"></p></div>
-        <footer class="dialog-foot"><button type="button" class="button button-primary" data-closes>Try again</button></footer>
+        <footer class="dialog-foot"><button type="button" class="button button-primary" data-closes>${escaped(t("Try again"))}</button></footer>
       </div></dialog>`),
     );
     dialog = one("#storage-error");

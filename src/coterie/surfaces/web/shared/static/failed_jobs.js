@@ -2,6 +2,7 @@
 import { get } from "./api.js";
 import { one } from "./dom.js";
 import { toast } from "./toast.js";
+import { plural, t } from "./messages.js";
 
 const INTERVAL_MS = 30_000;
 const KEY = "last-failed-job";
@@ -14,11 +15,11 @@ async function check() {
   const link = one('.rail-link[href="/ops"]');
   if (count) link.dataset.failures = count > 9 ? "9+" : String(count);
   else delete link.dataset.failures;
-  link.title = count ? `Status & costs: ${count} failed` : "Status & costs";
+  link.title = count ? plural("Status & costs: {count} failed", "Status & costs: {count} failed", count) : t("Status & costs");
   const newest = data.jobs[0];
   // A chat gets it from its live updates; home and the status page show it themselves.
   if (!newest || one("#chat") || isKnown(newest.id) || ["/", "/ops"].includes(location.pathname)) return;
-  toast(`A background job failed. ${newest.error ?? ""}`.trim(), { kind: "danger", seconds: 15, action: "Show", act: () => location.assign("/ops") });
+  toast(`${t("A background job failed.")} ${newest.error ?? ""}`.trim(), { kind: "danger", seconds: 15, action: t("Show"), act: () => location.assign("/ops") });
 }
 
 function isKnown(id) {

@@ -1,6 +1,7 @@
 // Uploads files that are dropped on the page or picked, one after the other, and lists the results.
 import { all, one } from "./dom.js";
 import { api } from "./api.js";
+import { plural, t } from "./messages.js";
 
 const fill = (address, answer) =>
   address.replace(/\{([\w.]+)\}/g, (_, path) => encodeURIComponent(path.split(".").reduce((at, name) => at[name], answer)));
@@ -33,12 +34,12 @@ async function take(place, files) {
       to.searchParams.set("name", file.name);
       const answer = await api("POST", `${to.pathname}${to.search}`, file);
       only = answer;
-      const data = "added" in answer ? `${answer.added} ${answer.added === 1 ? "memory was" : "memories were"} new.` : "Imported.";
+      const data = "added" in answer ? plural("{count} memory was new.", "{count} memories were new.", answer.added) : t("Imported.");
       const item = tell(place, "good", file.name, [data, ...(answer.notes ?? [])]);
       odd ||= Boolean(answer.notes?.length);
       if (place.dataset.then) {
         const link = document.createElement("a");
-        Object.assign(link, { href: fill(place.dataset.then, answer), textContent: "Continue" });
+        Object.assign(link, { href: fill(place.dataset.then, answer), textContent: t("Continue") });
         item.append(link);
       }
     } catch (error) {

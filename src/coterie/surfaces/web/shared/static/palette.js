@@ -1,13 +1,14 @@
 // Command palette (⌘K): pages, chats and characters; chats and characters are fetched when it opens.
 import { all, isMac, one } from "./dom.js";
 import { get } from "./api.js";
+import { t } from "./messages.js";
 
 const PAGES = [
-  ["Home", "/"],
+  [t("Home"), "/"],
   ...all(".rail-link[href]").map((link) => [link.textContent.trim(), link.getAttribute("href")]),
-  ["Inbox", "/draft/inbox"], ["New character", "/characters/new"], ["Search", "/search"], ["Models", "/settings#models"], ["Budgets", "/settings#budgets"],
-  ["Backups", "/settings#backups"], ["About", "/about"],
-].map(([name, path]) => ({ name, path, kind: "Page" }));
+  [t("Inbox"), "/draft/inbox"], [t("New character"), "/characters/new"], [t("Search"), "/search"], [t("Models"), "/settings#models"], [t("Budgets"), "/settings#budgets"],
+  [t("Backups"), "/settings#backups"], [t("About"), "/about"],
+].map(([name, path]) => ({ name, path, kind: t("Page") }));
 let entries = PAGES;
 let asked = 0;
 
@@ -15,13 +16,13 @@ export function startPalette() {
   const palette = one("#palette");
   const field = one("input", palette);
   const list = one("ul", palette);
-  for (const key of all("[data-mod-key]")) key.textContent = isMac ? "⌘K" : "Ctrl K";
+  for (const key of all("[data-mod-key]")) key.textContent = isMac ? "⌘K" : t("Ctrl K");
 
   const show = () => {
     const words = field.value.toLowerCase().split(/\s+/).filter(Boolean);
     const matches = entries.filter(({ name, more = "" }) => words.every((word) => `${name} ${more}`.toLowerCase().includes(word)));
     list.replaceChildren(...matches.slice(0, 12).map(option));
-    if (field.value.trim()) list.append(option({ name: `Search every chat for “${field.value.trim()}”`, path: `/search?q=${encodeURIComponent(field.value.trim())}`, kind: "Search" }));
+    if (field.value.trim()) list.append(option({ name: t("Search every chat for “{words}”", { words: field.value.trim() }), path: `/search?q=${encodeURIComponent(field.value.trim())}`, kind: t("Search") }));
     choose(list.firstElementChild);
   };
   const option = ({ name, path, kind }, at) => {
@@ -51,8 +52,8 @@ export function startPalette() {
     asked = performance.now();
     const [chats, characters] = await Promise.all([get("/chats"), get("/characters")]).catch(() => [[], []]);
     entries = [
-      ...chats.map((chat) => ({ name: chat.title, more: chat.host.name, path: `/chats/${chat.id}`, kind: `Chat with ${chat.host.name}` })),
-      ...characters.map((character) => ({ name: character.name, path: `/characters/${character.id}`, kind: "Character" })),
+      ...chats.map((chat) => ({ name: chat.title, more: chat.host.name, path: `/chats/${chat.id}`, kind: t("Chat with {name}", { name: chat.host.name }) })),
+      ...characters.map((character) => ({ name: character.name, path: `/characters/${character.id}`, kind: t("Character") })),
       ...PAGES,
     ];
     show();

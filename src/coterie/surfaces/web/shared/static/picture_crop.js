@@ -1,8 +1,9 @@
 // Choose a picture and crop it to a square: drag to move it, the slider (or the arrow keys on it) to enlarge it.
 // A button with data-crop="/path" sends the cropped PNG there.
-import { nodes, on, one } from "./dom.js";
+import { escaped, nodes, on, one } from "./dom.js";
 import { put } from "./api.js";
 import { showError } from "./errors.js";
+import { t } from "./messages.js";
 
 const SIZE = 512;
 
@@ -15,7 +16,7 @@ function chooseCropped() {
     input.addEventListener("change", () => {
       createImageBitmap(input.files[0]).then(
         (bitmap) => resolve(crop(bitmap)),
-        () => reject(new Error("This picture cannot be read. Choose a PNG, JPEG or WebP picture.")),
+        () => reject(new Error(t("This picture cannot be read. Choose a PNG, JPEG or WebP picture."))),
       );
     });
     input.click();
@@ -73,10 +74,10 @@ function build() {
   if (existing) return existing;
   document.body.append(
     nodes(`<dialog class="dialog" id="crop" aria-labelledby="crop-title"><form class="dialog-sheet" method="dialog">
-      <header class="dialog-head"><h2 id="crop-title">Crop the picture</h2></header>
-      <div class="dialog-body"><canvas class="crop-canvas" width="512" height="512" role="img" aria-label="The cropped picture"></canvas>
-        <div class="field"><label for="crop-zoom">Enlarge</label><input id="crop-zoom" type="range" min="1" max="4" step="0.05"></div></div>
-      <footer class="dialog-foot"><button type="submit" class="button button-primary">Use picture</button><button type="button" class="button button-ghost" data-closes>Cancel</button></footer>
+      <header class="dialog-head"><h2 id="crop-title">${escaped(t("Crop the picture"))}</h2></header>
+      <div class="dialog-body"><canvas class="crop-canvas" width="512" height="512" role="img" aria-label="${escaped(t("The cropped picture"))}"></canvas>
+        <div class="field"><label for="crop-zoom">${escaped(t("Enlarge"))}</label><input id="crop-zoom" type="range" min="1" max="4" step="0.05"></div></div>
+      <footer class="dialog-foot"><button type="submit" class="button button-primary">${escaped(t("Use picture"))}</button><button type="button" class="button button-ghost" data-closes>${escaped(t("Cancel"))}</button></footer>
     </form></dialog>`),
   );
   return one("#crop");

@@ -13,6 +13,7 @@ import { shortcut } from "../shared/shortcuts.js";
 import { toast } from "../shared/toast.js";
 import { showError } from "../shared/errors.js";
 import { Timeline } from "./timeline.js";
+import { t } from "../shared/messages.js";
 
 const page = one("#chat");
 const chat = page.dataset.chat;
@@ -135,7 +136,7 @@ function refreshWho() {
   const cast = all(".chat-cast a", one("#chat-head"));
   one("#who").hidden = cast.length < 2;
   const select = one("#who select");
-  select.replaceChildren(new Option("Auto", ""), ...cast.map((link) => new Option(link.title, link.getAttribute("href").split("/").pop())));
+  select.replaceChildren(new Option(t("Auto"), ""), ...cast.map((link) => new Option(link.title, link.getAttribute("href").split("/").pop())));
 }
 
 // Status line: connection, who is replying, and with which model.
@@ -143,12 +144,12 @@ function updateStatus() {
   const open = turns.open;
   const name = open?.dataset.name;
   const silent = open && !one(".turn-text", open).textContent.trim();
-  composer.lock(open ? `${name} is ${silent ? "thinking" : "speaking"}.` : "");
+  composer.lock(!open ? "" : silent ? t("{name} is thinking.", { name }) : t("{name} is speaking.", { name }));
   const [state, text] = !connected
-    ? ["failed", "Not connected. It will be tried again."]
+    ? ["failed", t("Not connected. It will be tried again.")]
     : open
-      ? ["working", `${name} is ${silent ? "thinking" : "speaking"}`]
-      : ["live", "Saved"];
+      ? ["working", silent ? t("{name} is thinking", { name }) : t("{name} is speaking", { name })]
+      : ["live", t("Saved")];
   live.dataset.state = state;
   if (live.textContent !== text) live.textContent = text;
   const shownModel = open ? model : "";
@@ -162,8 +163,8 @@ function announceReply(id) {
 }
 
 function showFailedJob({ kind, error }) {
-  const text = `A background job failed (${kind.replaceAll("_", " ")}).`;
-  toast(text, { kind: "danger", seconds: 15, action: "Show", act: () => location.assign("/ops") });
+  const text = t("A background job failed ({job}).", { job: kind.replaceAll("_", " ") });
+  toast(text, { kind: "danger", seconds: 15, action: t("Show"), act: () => location.assign("/ops") });
   if (document.hidden && "Notification" in window && Notification.permission === "granted") new Notification("Coterie", { body: `${text} ${error}` });
 }
 
@@ -175,7 +176,7 @@ function markRead() {
 
 // A draft of your next message, which you can change before you send it.
 async function suggest(beginning) {
-  const writing = toast("Writing a draft …", { seconds: 120 });
+  const writing = toast(t("Writing a draft …"), { seconds: 120 });
   try {
     const { text } = await post(`/chats/${chat}/suggestion`, { beginning });
     composer.write(beginning ? `${beginning} ${text}` : text);
@@ -213,7 +214,7 @@ one("#quick-replies-form").addEventListener("submit", async (event) => {
 async function characterId(name) {
   const wanted = name.replace(/^@/, "").toLowerCase();
   const found = (await get("/characters")).find((one) => one.name.toLowerCase().startsWith(wanted));
-  if (!wanted || !found) throw new Error(`There is no character ${name}.`);
+  if (!wanted || !found) throw new Error(t("There is no character {name}.", { name }));
   return found.id;
 }
 

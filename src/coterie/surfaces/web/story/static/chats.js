@@ -4,8 +4,9 @@ import { api, post, remove } from "../shared/api.js";
 import { openDialog } from "../shared/dialogs.js";
 import { toast } from "../shared/toast.js";
 import { showError } from "../shared/errors.js";
+import { t } from "../shared/messages.js";
 
-const ASKED = { title: ["Title", ""], tags: ["Tags", "With commas between them."] };
+const ASKED = { title: [t("Title"), ""], tags: [t("Tags"), t("With commas between them.")] };
 const chatOf = (element) => element.closest("[data-chat]").dataset.chat;
 let asked = null;
 
@@ -46,7 +47,7 @@ on("click", "[data-delete-chat]", (_, button) =>
       await post(`/chats/${chat}/restore`);
       row.hidden = false;
     };
-    toast("Chat deleted.", { action: "Undo", act: undo, seconds: 30 });
+    toast(t("Chat deleted."), { action: t("Undo"), act: undo, seconds: 30 });
   }),
 );
 on("click", "[data-restore-chat]", (_, button) => run(async () => location.assign(`/chats/${(await post(`/chats/${button.dataset.restoreChat}/restore`)).id}`)));

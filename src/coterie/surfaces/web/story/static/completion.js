@@ -1,5 +1,6 @@
 // Completion in the message field: commands after "/" at its beginning, names after "@".
 import { one } from "../shared/dom.js";
+import { t } from "../shared/messages.js";
 
 export class Completion {
   // `commands()` gives [{ name, hint }], `names()` the names of everybody present.
@@ -8,7 +9,7 @@ export class Completion {
     this.list = document.createElement("ul");
     Object.assign(this.list, { className: "completion", id: "completion", hidden: true });
     this.list.setAttribute("role", "listbox");
-    this.list.setAttribute("aria-label", "Completions");
+    this.list.setAttribute("aria-label", t("Completions"));
     field.setAttribute("aria-autocomplete", "list");
     field.setAttribute("aria-controls", "completion");
     field.parentElement.append(this.list);

@@ -1,8 +1,9 @@
 // Pictures of the next message: chosen, pasted or dropped; made smaller, which also removes where they were taken.
 // Like unsent text, they are kept over a reload.
-import { nodes, one } from "../shared/dom.js";
+import { escaped, nodes, one } from "../shared/dom.js";
 import { api } from "../shared/api.js";
 import { showError } from "../shared/errors.js";
+import { plural, t } from "../shared/messages.js";
 
 const MOST = 4;
 const LONGEST_SIDE = 1568;
@@ -47,7 +48,7 @@ export class MessagePictures {
   async #add(files) {
     try {
       for (const file of files) {
-        if (this.ids.length >= MOST) throw new Error(`A message can have ${MOST} pictures.`);
+        if (this.ids.length >= MOST) throw new Error(plural("A message can have {count} pictures.", "A message can have {count} pictures.", MOST));
         const { id } = await api("POST", `/chats/${this.chat}/picture`, await smaller(file));
         if (!this.ids.includes(id)) this.#set([...this.ids, id]);
       }
@@ -77,7 +78,7 @@ export class MessagePictures {
 
   #show() {
     const items = this.ids.map(
-      (id, n) => `<button type="button" class="message-picture" data-act="remove-picture" data-picture="${id}" aria-label="Remove picture ${n + 1}"><img src="/pictures/${id}" alt=""></button>`,
+      (id, n) => `<button type="button" class="message-picture" data-act="remove-picture" data-picture="${id}" aria-label="${escaped(t("Remove picture {number}", { number: n + 1 }))}"><img src="/pictures/${id}" alt=""></button>`,
     );
     this.list.replaceChildren(nodes(items.join("")));
   }
@@ -85,7 +86,7 @@ export class MessagePictures {
 
 async function smaller(file) {
   const bitmap = await createImageBitmap(file).catch(() => {
-    throw new Error("This picture cannot be read. Choose a PNG, JPEG or WebP picture.");
+    throw new Error(t("This picture cannot be read. Choose a PNG, JPEG or WebP picture."));
   });
   const scale = Math.min(1, LONGEST_SIDE / Math.max(bitmap.width, bitmap.height));
   const canvas = document.createElement("canvas");

@@ -4,6 +4,7 @@ import { api } from "../shared/api.js";
 import { openDialog } from "../shared/dialogs.js";
 import { toast } from "../shared/toast.js";
 import { showError } from "../shared/errors.js";
+import { t } from "../shared/messages.js";
 
 const dialog = one("#model-panel");
 const body = one("#model-panel-body");
@@ -12,7 +13,7 @@ const path = `/chats/${one("#chat").dataset.chat}/model`;
 async function load() {
   const answer = await fetch(path, { headers: { Accept: "text/html", "HX-Request": "true" } }).catch(() => null);
   if (answer?.ok) body.replaceChildren(nodes(await answer.text()));
-  else toast("The model panel could not be loaded. Try again.", { kind: "danger" });
+  else toast(t("The model panel could not be loaded. Try again."), { kind: "danger" });
 }
 
 on("click", "[data-model-panel]", async () => {
@@ -27,7 +28,7 @@ on("change", "[data-import-preset]", async (_, field) => {
   try {
     const preset = await api("POST", `/models/samplers/import?name=${encodeURIComponent(file.name)}`, file);
     await load(); // before the toast: what is chosen after it is not lost
-    toast(`Imported “${preset.name}”. Choose it under Preset.`, { kind: "success", seconds: 5 });
+    toast(t("Imported “{name}”. Choose it under Preset.", { name: preset.name }), { kind: "success", seconds: 5 });
   } catch (error) {
     showError(error);
   }

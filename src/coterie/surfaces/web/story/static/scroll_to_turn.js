@@ -1,6 +1,7 @@
 // Scrolls to a turn, fetching older ones until it is loaded: those after the one that the URL names (?at=12#t-…).
 import { one } from "../shared/dom.js";
 import { toast } from "../shared/toast.js";
+import { t } from "../shared/messages.js";
 
 const MAX_FETCHES = 400;
 const frame = () => new Promise(requestAnimationFrame);
@@ -22,7 +23,7 @@ export async function scrollToTurn(id) {
     await more;
   }
   const turn = document.getElementById(id);
-  if (!turn) return toast("That message is no longer in this chat: it was rewound or replaced by another reply.");
+  if (!turn) return toast(t("That message is no longer in this chat: it was rewound or replaced by another reply."));
   turn.classList.add("turn-found");
   turn.tabIndex = -1;
   turn.focus({ preventScroll: true }); // before the scrolling, which takes a while: somebody may type meanwhile

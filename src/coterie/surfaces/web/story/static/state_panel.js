@@ -3,6 +3,7 @@ import { nodes, on, one } from "../shared/dom.js";
 import { api, put, remove } from "../shared/api.js";
 import { toast } from "../shared/toast.js";
 import { showError } from "../shared/errors.js";
+import { t } from "../shared/messages.js";
 
 const READ = {
   level: Number,
@@ -64,13 +65,13 @@ export class StatePanel {
     const act = async () => {
       try {
         await remove(path);
-        toast("Memory forgotten.", { seconds: 4 });
+        toast(t("Memory forgotten."), { seconds: 4 });
         await this.load();
       } catch (error) {
         showError(error);
       }
     };
-    toast("Forget this memory? It cannot be restored.", { kind: "warn", seconds: 10, action: "Forget it", act });
+    toast(t("Forget this memory? It cannot be restored."), { kind: "warn", seconds: 10, action: t("Forget it"), act });
   }
 
   #show(html) {

@@ -1,5 +1,6 @@
 // The timeline: turns in order, each once. Updates keep the scroll position.
 import { all, nodes, one } from "../shared/dom.js";
+import { plural, t } from "../shared/messages.js";
 
 const NEAR = 96;
 const AHEAD = 3000; // older turns are fetched this many pixels before they become visible
@@ -177,7 +178,7 @@ export class Timeline {
 
   #announce(more) {
     this.unseen = more ? this.unseen + more : 0;
-    one("span", this.pill).textContent = this.unseen ? `${this.unseen} new` : "Latest";
+    one("span", this.pill).textContent = this.unseen ? plural("{count} new", "{count} new", this.unseen) : t("Latest");
     this.pill.hidden = this.stuck;
   }
 }

@@ -4,6 +4,7 @@ import { editInPlace, turnChanges } from "./turn_changes.js";
 import { get, post, remove } from "../shared/api.js";
 import { openDialog } from "../shared/dialogs.js";
 import { toast } from "../shared/toast.js";
+import { plural, t } from "../shared/messages.js";
 
 const UNDO_S = 30;
 
@@ -17,9 +18,9 @@ export function turnActions(chat, turns) {
       if (!turn) throw error;
       // What cannot be undone any more can be had as another chat.
       const fork = async () => location.assign(`${base.replace(/[^/]+$/, "")}${(await post(`${base}/fork`, { turn })).id}`);
-      return toast(error.message, { kind: "danger", action: "Fork there", act: fork, seconds: UNDO_S });
+      return toast(error.message, { kind: "danger", action: t("Fork there"), act: fork, seconds: UNDO_S });
     }
-    toast("Rewind undone.", { seconds: 4 });
+    toast(t("Rewind undone."), { seconds: 4 });
   };
   return {
     ...turnChanges(chat, turns),
@@ -30,7 +31,7 @@ export function turnActions(chat, turns) {
       const wait = Number(button?.dataset.retryAt ?? 0) - Date.now();
       if (wait > 0) {
         const text = button.textContent;
-        button.textContent = `Waiting ${Math.ceil(wait / 1000)} s`;
+        button.textContent = t("Waiting {seconds} s", { seconds: Math.ceil(wait / 1000) });
         await new Promise((done) => setTimeout(done, wait));
         button.textContent = text;
         if (!button.isConnected) return;
@@ -49,25 +50,25 @@ export function turnActions(chat, turns) {
       one("#rewind").close();
       await post(`${base}/rewind`, { turn: button.dataset.turn });
       const count = Number(button.dataset.count);
-      toast(`Rewound ${count} ${count === 1 ? "turn" : "turns"}.`, { action: "Undo", act: undo, seconds: UNDO_S });
+      toast(plural("Rewound {count} turn.", "Rewound {count} turns.", Number(count)), { action: t("Undo"), act: undo, seconds: UNDO_S });
     },
     undo,
     fork: async (_, turn) => location.assign(`/chats/${(await post(`${base}/fork`, { turn })).id}`),
     copy: async (_, turn) => {
       await navigator.clipboard.writeText(one(`#t-${turn} .turn-text`).innerText.trim());
-      toast("Copied.", { seconds: 2 });
+      toast(t("Copied."), { seconds: 2 });
     },
     prompt: (_, turn) => location.assign(`${base}/prompt/${turn}`),
     invite: (button) => post(`${base}/guests`, { character: button.dataset.character }),
     dismiss: (button) => remove(`${base}/guests/${button.dataset.character}`),
     "close-scene": async () => {
-      const closing = toast("Closing the scene …", { seconds: 60 });
+      const closing = toast(t("Closing the scene …"), { seconds: 60 });
       try {
         await post(`${base}/scene/close`);
       } finally {
         closing();
       }
-      toast("The scene is closed; the next one begins.", { seconds: 4 });
+      toast(t("The scene is closed; the next one begins."), { seconds: 4 });
     },
     swipe: (step) => {
       const buttons = turns.last ? all(".turn-swipes [data-act=choose]", turns.last) : [];
@@ -80,5 +81,5 @@ export function turnActions(chat, turns) {
 async function edit(base, turn) {
   const { turns } = await get(`${base}/turns?limit=20`);
   const message = turns.find(({ id }) => id === turn.dataset.turn);
-  if (message) editInPlace(turn, message.text, { label: "Edit your message", save: "Ask again", submit: (text) => post(`${base}/regenerate`, { text }) });
+  if (message) editInPlace(turn, message.text, { label: t("Edit your message"), save: t("Ask again"), submit: (text) => post(`${base}/regenerate`, { text }) });
 }

@@ -4,6 +4,7 @@ import { api, get, post, put } from "../shared/api.js";
 import { openDialog } from "../shared/dialogs.js";
 import { showError } from "../shared/errors.js";
 import { toast } from "../shared/toast.js";
+import { plural, t } from "../shared/messages.js";
 import { scrollToTurn } from "./scroll_to_turn.js";
 
 const UNDO_S = 30;
@@ -19,17 +20,17 @@ export function turnChanges(chat, turns) {
   };
   const restore = async (ids) => {
     await post(`${base}/turns/restore`, { turns: ids });
-    toast("Restored.", { seconds: 4 });
+    toast(t("Restored."), { seconds: 4 });
   };
   const remove = async (first, last) => {
     const { turns: ids } = await post(`${base}/turns/delete`, { first, last });
     select("");
-    toast(ids.length === 1 ? "Turn deleted." : `${ids.length} turns deleted.`, { action: "Undo", act: () => restore(ids), seconds: UNDO_S });
+    toast(ids.length === 1 ? t("Turn deleted.") : plural("{count} turns deleted.", "{count} turns deleted.", ids.length), { action: t("Undo"), act: () => restore(ids), seconds: UNDO_S });
   };
   const hide = async (first, last, hidden) => {
     const { turns: ids } = await post(`${base}/turns/hide`, { first, last, hidden });
     select("");
-    toast(hidden ? `Hidden from prompts: ${ids.length}.` : "Part of prompts again.", { seconds: 4 });
+    toast(hidden ? t("Hidden from prompts: {count}.", { count: ids.length }) : t("Part of prompts again."), { seconds: 4 });
   };
   const isHidden = (turn) => document.getElementById(`t-${turn}`)?.classList.contains("turn-hidden") ?? false;
   const refresh = () => turns.refresh();
@@ -42,16 +43,16 @@ export function turnChanges(chat, turns) {
       item("versions").hidden = !("edited" in turn.dataset);
       item("continue").hidden = turn !== turns.last || turn.classList.contains("turn-you");
       item("hide-selection").hidden = item("delete-selection").hidden = !selected || selected === turn.dataset.turn;
-      label("hide", turn.classList.contains("turn-hidden") ? "Use in prompts again" : "Hide from prompts");
-      label("bookmark", turn.classList.contains("turn-bookmarked") ? "Remove the bookmark" : "Bookmark");
+      label("hide", turn.classList.contains("turn-hidden") ? t("Use in prompts again") : t("Hide from prompts"));
+      label("bookmark", turn.classList.contains("turn-bookmarked") ? t("Remove the bookmark") : t("Bookmark"));
     },
     select: (_, turn) => select(turn),
     "edit-text": (_, turn) => editText(base, turn),
     versions: async (_, turn) => {
       const texts = await get(`${base}/turns/${turn}/versions`);
-      showList("Earlier wordings", "", texts.slice(0, -1), (text) => ({
+      showList(t("Earlier wordings"), "", texts.slice(0, -1), (text) => ({
         text,
-        label: "Use this",
+        label: t("Use this"),
         act: () => api("PATCH", `${base}/turns/${turn}`, { text }),
       }));
     },
@@ -67,28 +68,28 @@ export function turnChanges(chat, turns) {
         button.disabled = false;
         throw error;
       }
-      toast("The memory is updated in the background.", { seconds: 4 });
+      toast(t("The memory is updated in the background."), { seconds: 4 });
     },
     bookmark: async (_, turn) => {
       const shown = document.getElementById(`t-${turn}`);
       const bookmarked = !shown.classList.contains("turn-bookmarked");
       await put(`${base}/turns/${turn}/bookmark`, { bookmarked });
       shown.classList.toggle("turn-bookmarked", bookmarked);
-      toast(bookmarked ? "Bookmarked." : "Bookmark removed.", { seconds: 3 });
+      toast(bookmarked ? t("Bookmarked.") : t("Bookmark removed."), { seconds: 3 });
     },
     bookmarks: async () => {
       const found = await get(`${base}/bookmarks`);
-      showList("Bookmarks", "Turns that you bookmark appear here.", found, ({ turn, seq, name }) => ({
+      showList(t("Bookmarks"), t("Turns that you bookmark appear here."), found, ({ turn, seq, name }) => ({
         text: name,
-        label: "Show",
+        label: t("Show"),
         act: () => (document.getElementById(`t-${turn}`) ? scrollToTurn(`t-${turn}`) : location.assign(`${base}?at=${seq}#t-${turn}`)),
       }));
     },
     deleted: async () => {
       const found = await get(`${base}/turns/deleted`);
-      showList("Deleted turns", "Turns that you delete appear here.", found, ({ id, name, text }) => ({
+      showList(t("Deleted turns"), t("Turns that you delete appear here."), found, ({ id, name, text }) => ({
         text: `${name}: ${text.slice(0, 300)}`,
-        label: "Restore",
+        label: t("Restore"),
         act: async () => {
           await restore([id]);
           await refresh();
@@ -127,7 +128,7 @@ async function editText(base, id) {
   const turn = document.getElementById(`t-${id}`);
   const seq = Number(turn.dataset.seq);
   const { turns } = await get(`${base}/turns?limit=1&before=${seq + 1}`);
-  editInPlace(turn, turns[0].text, { label: "Edit the text", save: "Save", submit: (text) => api("PATCH", `${base}/turns/${id}`, { text }) });
+  editInPlace(turn, turns[0].text, { label: t("Edit the text"), save: t("Save"), submit: (text) => api("PATCH", `${base}/turns/${id}`, { text }) });
 }
 
 // Replaces the text of a turn by a form. Enter saves, Escape closes.
