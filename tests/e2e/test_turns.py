@@ -84,6 +84,7 @@ def test_a_reply_goes_on_and_another_character_replies(site: Site, page: Page, c
     page.get_by_role("button", name="Guests").click()
     page.get_by_role("menuitem", name="Invite Teodor").first.click()
     expect(page.locator(".timeline-notice")).to_contain_text("Teodor Vask joined.")
+    expect(page.locator("#chat-head .chat-cast a")).to_have_count(2)
     site.script.replies.append("I am here.")
     page.get_by_role("button", name="More ways to continue").click()
     page.get_by_role("menuitem", name="Add a reply").click()
@@ -99,6 +100,18 @@ def test_a_reply_goes_on_and_another_character_replies(site: Site, page: Page, c
     page.reload()
     expect(page.locator(".timeline-notice")).to_have_count(1)
     expect(turns(page)).to_have_count(5)
+
+
+def test_who_joins_while_a_menu_is_open_is_shown_when_it_is_closed(site: Site, page: Page, chat: str) -> None:
+    guest = site.ask("POST", "/characters/ready/teodor")
+    page.get_by_role("button", name="Guests").click()
+    with page.expect_response(lambda response: response.url.endswith(f"{chat}/head")):
+        site.ask("POST", f"{chat}/guests", {"character": guest["id"]})
+    expect(page.locator("#chat-head .chat-cast a")).to_have_count(1)
+    page.keyboard.press("Escape")
+    expect(page.locator("#chat-head .chat-cast a")).to_have_count(2)
+    page.get_by_label("Say something").fill("Hello @Teo")
+    expect(page.locator("#completion").get_by_role("option", name="Teodor Vask")).to_be_visible()
 
 
 def test_a_message_is_drafted_sent_without_a_reply_and_kept_over_a_reload(site: Site, page: Page, chat: str) -> None:

@@ -263,6 +263,13 @@ async def test_the_language_follows_the_browser(web: Web, monkeypatch: pytest.Mo
     assert messages.current_language() == messages.SOURCE_LANGUAGE, "it is for the request only"
 
 
+def test_a_constant_in_a_template_is_shown_in_each_language(monkeypatch: pytest.MonkeyPatch) -> None:
+    template = template_environment().from_string('{{ "start"|score_part }}')
+    assert template.render() == "base score"
+    monkeypatch.setattr("coterie.surfaces.web.shared.labels.gettext", pseudo)
+    assert template.render() == pseudo("base score")
+
+
 async def test_a_cached_turn_is_shown_in_each_language(web: Web, monkeypatch: pytest.MonkeyPatch) -> None:
     _, chat = await web.begin()
     await web.say(chat, "Hello there.")

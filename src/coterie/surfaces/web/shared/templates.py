@@ -20,8 +20,9 @@ from typing import Any
 from fastapi import APIRouter, Request
 from fastapi.responses import HTMLResponse
 from fastapi.routing import APIRoute
-from jinja2 import Environment, PackageLoader, StrictUndefined
+from jinja2 import Environment, PackageLoader, StrictUndefined, pass_context
 from jinja2.loaders import PrefixLoader
+from jinja2.runtime import Context
 from markupsafe import Markup
 from starlette.datastructures import Headers
 from starlette.routing import Match
@@ -161,22 +162,36 @@ def template_environment() -> Environment:
         excerpt=excerpt,
         show_invisible=show_invisible,
         iso_time=iso_timestamp,
-        story_time=story_time,
-        full_day=full_day,
-        month_day=month_day,
-        kind_of_memory=lambda kind: (kind, memory_type_label(kind).capitalize()),
-        memory_type=memory_type_label,
-        proposal_match=proposal_match_label,
-        proposal_state=proposal_state_label,
-        summary_label=summary_label,
-        trait_label=trait_label,
-        score_part=score_part_label,
-        job_label=job_label,
         trusted_html=Markup,
         twice=lambda value: (value, value),
         json_data=lambda value: json.dumps(value, ensure_ascii=True),
     )
+    labels: dict[str, Callable[..., Any]] = {
+        "story_time": story_time,
+        "full_day": full_day,
+        "month_day": month_day,
+        "kind_of_memory": lambda kind: (kind, memory_type_label(kind).capitalize()),
+        "memory_type": memory_type_label,
+        "proposal_match": proposal_match_label,
+        "proposal_state": proposal_state_label,
+        "summary_label": summary_label,
+        "trait_label": trait_label,
+        "score_part": score_part_label,
+        "job_label": job_label,
+    }
+    jinja.filters.update({name: _at_each_rendering(label) for name, label in labels.items()})
     return jinja
+
+
+def _at_each_rendering(label: Callable[..., Any]) -> Callable[..., Any]:
+    """A filter whose result depends on the language. Without a context, Jinja would apply it to a constant only once,
+    when it compiles the template."""
+
+    @pass_context
+    def apply(_context: Context, *arguments: Any) -> Any:
+        return label(*arguments)
+
+    return apply
 
 
 def render(name: str, /, **context: Any) -> str:

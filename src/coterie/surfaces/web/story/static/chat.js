@@ -66,6 +66,7 @@ let connected = false;
 let model = "";
 let menuTurn = "";
 let headTimer = 0;
+let headCast = false; // whether the next head has other people
 let sceneryTimer = 0;
 let readTimer = 0;
 
@@ -124,11 +125,16 @@ function refreshScenery() {
 
 function refreshHead(cast) {
   clearTimeout(headTimer);
+  headCast ||= cast;
   headTimer = setTimeout(async () => {
     const answer = await fetch(`/chats/${chat}/head`, { headers: { Accept: "text/html", "HX-Request": "true" } }).catch(() => null);
-    if (!answer?.ok || one("#chat-head :popover-open")) return;
-    one("#chat-head").replaceWith(nodes(await answer.text()));
-    if (cast) refreshWho();
+    if (!answer?.ok) return;
+    const head = nodes(await answer.text());
+    const menu = one("#chat-head :popover-open");
+    if (menu) return menu.addEventListener("toggle", () => refreshHead(), { once: true }); // when it is closed
+    one("#chat-head").replaceWith(head);
+    if (headCast) refreshWho();
+    headCast = false;
   }, 150);
 }
 
