@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import asyncio
 import os
 import signal
 import socket
@@ -10,7 +11,7 @@ import pytest
 from fastapi import FastAPI
 
 from coterie.base.errors import DiskFull, InUse
-from coterie.surfaces.web.server import run_server
+from coterie.surfaces.web.server import open_listener, run_server
 from coterie.surfaces.web.server_settings import ServerSettings
 
 
@@ -85,3 +86,19 @@ def test_the_printed_address_accepts_connections(monkeypatch: pytest.MonkeyPatch
     monkeypatch.setattr("builtins.print", at_once)
     run_server(FastAPI(), ServerSettings(port=0), within=RecordedContext().running())
     assert reached == [True]
+
+
+async def test_connections_send_without_delay() -> None:
+    delayed: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
+
+    async def accept(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        connection = writer.get_extra_info("socket")
+        delayed.set_result(not connection.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY))
+        writer.close()
+
+    listener = open_listener("127.0.0.1", 0)
+    async with await asyncio.start_server(accept, sock=listener):
+        _, client = await asyncio.open_connection(*listener.getsockname())
+        assert not await delayed
+        client.close()
+        await client.wait_closed()
