@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import os
 import shutil
-import socket
 import threading
 from collections.abc import Coroutine, Iterator
 from contextlib import contextmanager
@@ -22,7 +21,7 @@ from coterie.base.paths import Paths
 from coterie.llm.router import Models
 from coterie.llm.settings import ModelsSettings
 from coterie.settings import Settings
-from coterie.surfaces.web.server import create_web
+from coterie.surfaces.web.server import create_web, open_listener
 
 T = TypeVar("T")
 _NAMES = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
@@ -35,7 +34,7 @@ class BenchServer:
         """`model` is the address of an OpenAI-compatible server; without it a script answers at once."""
         self._paths = Paths.locate({"COTERIE_HOME": str(folder)})
         self._model = model
-        self._socket = socket.create_server(("127.0.0.1", 0))
+        self._socket = open_listener("127.0.0.1", 0)
         self.address = f"http://127.0.0.1:{self._socket.getsockname()[1]}"
         self._loop = asyncio.new_event_loop()
         self._started = threading.Event()
